@@ -11,11 +11,11 @@ use serde_json::{Value, json};
 use crate::backbone::{Architecture, ModelLocation, locate_model, open_tokenizer};
 use crate::data::{
     Data, Dataset, Example, Input, InputForm, Label, Pieces, QuestionForm, QuestionKind, Split,
-    TextColumns, TextRow, TextSet, Wording,
+    TextRow, TextSet, Wording,
 };
 use crate::error::Result;
 use crate::language::{EncodedText, LanguageReader};
-use crate::settings::{Preset, WordingSettings};
+use crate::settings::{Preset, Readout, WordingSettings};
 
 const SHOWN: usize = 3;
 
@@ -137,12 +137,11 @@ fn labelled(
     };
     let data = suited.as_ref().unwrap_or(data);
     let goal = &data.kind.goal;
-    let wording = model.map(|model| model.architecture.wording_of(data, given));
-    let wording = wording.transpose()?.flatten();
-    let has_choices = data.kind.columns.as_ref().is_some_and(TextColumns::has_choices);
+    let asks = model.map(|model| model.architecture.asks(data, given)).transpose()?;
+    let (questions, wording) = asks.unwrap_or_default();
+    let readout = questions.map_or(given.readout.unwrap_or_default(), |form| form.readout);
     let is_decision = data.kind.is_decision();
-    let by_letters = is_decision && form != Some(InputForm::Encoder);
-    let questions = (has_choices || by_letters).then(QuestionForm::default);
+    let by_options = is_decision && form != Some(InputForm::Encoder);
     let reader = match model {
         Some(Opened { architecture, tokenizer, .. }) => {
             let wording = wording.as_ref();
@@ -156,7 +155,7 @@ fn labelled(
             split.examples.iter().map(|example| reader.measure(&example.input)).collect()
         });
         // Letters say nothing of options that are others in each row.
-        let names = goal.classes.iter().filter(|_| !by_letters);
+        let names = goal.classes.iter().filter(|_| !by_options);
         let mut classes: Vec<(String, usize)> = names.map(|class| (class.clone(), 0)).collect();
         for id in split.examples.iter().filter_map(|example| example.label.class()) {
             if let Some((_, count)) = classes.get_mut(id) {
@@ -182,16 +181,17 @@ fn labelled(
                 tokenizer.decode(&reader.encode(input, label.clone())?.0.ids, false)?
             }
             (None, question) if !question.choices.is_empty() => {
-                QuestionForm::default().text(question)
+                QuestionForm::own(readout).text(question)
             }
             (None, Input { text, pair: Some(pair), .. }) => format!("{text} | {pair}"),
             (None, Input { text, pair: None, .. }) => text.clone(),
         };
         let name = |id: usize| {
             let name = goal.classes.get(id).cloned().unwrap_or_default();
-            match input.choices.get(id).filter(|_| is_decision) {
-                Some(choice) => format!("{name}) {choice}"),
-                None => name,
+            match (input.choices.get(id), readout) {
+                (Some(choice), Readout::Options) => choice.clone(),
+                (Some(choice), Readout::Letters) if is_decision => format!("{name}) {choice}"),
+                _ => name,
             }
         };
         let label = match label {
@@ -201,8 +201,7 @@ fn labelled(
                 let each = voted.map(|(id, share)| format!("{} {share}", name(id)));
                 each.collect::<Vec<_>>().join(", ")
             }
-            Label::Class(id) if is_decision => name(*id),
-            Label::Class(id) => goal.classes.get(*id).cloned().unwrap_or_default(),
+            Label::Class(id) => name(*id),
         };
         Ok(json!({ "input": text, "label": label }))
     };

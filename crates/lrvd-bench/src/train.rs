@@ -10,7 +10,7 @@ use lrvd_models::deberta::{ADAPTER_TARGETS, Pooling};
 
 use crate::adapter::keep;
 use crate::backbone::{Backbone, locate_model};
-use crate::data::{Data, Dataset, PreparedTask, QuestionForm, Wording};
+use crate::data::{Data, Dataset, PreparedTask, Wording};
 use crate::error::Result;
 use crate::io::{JsonLayout, write_json};
 use crate::language;
@@ -236,11 +236,12 @@ impl TrainOptions {
                     }
                     experiment.target_modules = own;
                 }
+                let (questions, wording) = architecture.asks(data, &self.config.wording)?;
                 let rows = run::ClassSettings {
                     validation_split: data.validation_split,
                     columns: data.kind.columns.clone(),
-                    wording: architecture.wording_of(data, &self.config.wording)?,
-                    questions: QuestionForm::default(),
+                    wording,
+                    questions,
                     question: data.kind.question.clone(),
                     pairs: data.pairs(),
                     goal: data.kind.goal.clone(),

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use lrvd_bench::data::{self, Example};
-use lrvd_bench::settings::PromptSet;
+use lrvd_bench::settings::{PromptSet, Readout};
 use lrvd_bench::task::Task;
 use lrvd_models::tokenizer::TextTokenizer;
 
@@ -81,7 +81,8 @@ fn real_sets_become_prompts_of_the_published_vocabulary() {
         for (prompt, cut, cut_validation) in
             [(PromptSet::Blob, 17, 15), (PromptSet::Laplace, 26, 19), (PromptSet::Clean, 34, 23)]
         {
-            let (form, labels) = (data::QuestionForm { task: set, prompt }, prompt.labels(set));
+            let (readout, labels) = (Readout::Letters, prompt.labels(set));
+            let form = data::QuestionForm { task: set, prompt, readout };
             let kind = data::InputForm::Decoder;
             let reader =
                 data::TextReader::questions(&tokenizer, kind, form, labels, false, 300).unwrap();

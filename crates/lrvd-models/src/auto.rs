@@ -102,9 +102,11 @@ impl Model for LlamaForCausalLm {
         for row in rows {
             let Some(ScoredOptions { prompt, options }) = &input.scored[row] else { continue };
             let pass = pass.for_rows(row, 1);
-            parts.push(answered(self, &input.rows(&[row]), &pass, |model, input, pass| {
+            // Of a single row alone.
+            let own = TokenBatch { prefix: input.prefix.clone(), ..input.rows(&[row]) };
+            parts.push(answered(self, &own, &pass, |model, input, pass| {
                 let prompts = input.ids.clone().narrow(1, 0, *prompt);
-                model.option_logits(prompts, options, pass)
+                model.option_logits_behind(prompts, input.prefix.as_ref(), options, pass)
             }));
             order.push(row);
         }

@@ -17,7 +17,7 @@ use crate::data::batch::{TokenExamples, TokenisedExample};
 use crate::data::{Input, Invalid, LETTERS, Question, QuestionForm, QuestionKind, TextColumns};
 use crate::error::{Burn, Error, Kind, Result, kind_of, unreadable};
 use crate::method::softened;
-use crate::settings::BasePrecision;
+use crate::settings::{BasePrecision, Readout};
 use crate::task::Goal;
 
 /// Standard deviation over draws, the rows of `each`, of what the options at `places` answer under a temperature: the expected
@@ -74,7 +74,7 @@ pub struct Decided {
     pub draws: usize,
     /// Tokens that the model has read.
     pub tokens: usize,
-    /// Whether a temperature was fitted for such answers.
+    /// Whether a temperature was fitted for answers to such questions: of a type, or to the one question of the training.
     pub calibrated: bool,
 }
 
@@ -104,17 +104,18 @@ fn of_question(question: &Question, error: Error) -> Result<Invalid> {
 }
 
 impl SavedClassifier {
-    /// A language model without an adapter: it answers typed questions by letters, uncalibrated.
-    pub fn untrained(base: &Base, device: &Device) -> Result<Self> {
+    /// A language model without an adapter: it answers typed questions by `readout`, uncalibrated.
+    pub fn untrained(base: &Base, readout: Readout, device: &Device) -> Result<Self> {
         const BATCH_SIZE: usize = 8;
         let backbone = Arc::clone(&base.0);
         backbone.decoder_for("answers to typed questions without training")?;
         let architecture = &backbone.architecture;
         let run = RunInfo::none("untrained", architecture.sizes().positions, BATCH_SIZE);
-        let goal = Goal::questions("decisions", LETTERS);
+        let (goal, form) = (Goal::questions("decisions", LETTERS), QuestionForm::own(readout));
         let info = ClassifierInfo {
             columns: Some(TextColumns::decisions()),
-            wording: architecture.question_wording(QuestionForm::default(), LETTERS.len(), true),
+            wording: architecture.question_wording(form, LETTERS.len(), true),
+            questions: Some(form),
             pairs: Some(true),
             ..ClassifierInfo::new(BaseInfo::of(&backbone), goal, run)
         };
@@ -268,9 +269,16 @@ impl SavedClassifier {
             abstained: threshold.is_some_and(|least| confidence < least),
             draws: drawn,
             tokens,
-            calibrated: temperature.is_some(),
+            calibrated: calibration.is_some()
+                || temperature.is_some() && self.is_trained_on(question),
             probabilities,
         })
+    }
+
+    /// Whether the training, and its held-out rows, had such questions: all rows of it may have had one and the same.
+    fn is_trained_on(&self, question: &Question) -> bool {
+        let own = self.info.question.as_ref();
+        own.is_none_or(|own| own.places_of_same(question).is_ok())
     }
 
     /// What the model reads for a question, and the class of each of its options.
@@ -296,9 +304,9 @@ mod tests {
     use crate::data::QuestionOption;
 
     /// The language model of the repository without an adapter.
-    fn untrained() -> SavedClassifier {
+    fn untrained(readout: Readout) -> SavedClassifier {
         let base = Base::open(&format!("{}/assets/stories260K", env!("CARGO_MANIFEST_DIR")));
-        SavedClassifier::untrained(&base.unwrap(), &Device::flex()).unwrap()
+        SavedClassifier::untrained(&base.unwrap(), readout, &Device::flex()).unwrap()
     }
 
     fn choice(instructions: &str, options: usize, words: &str) -> Question {
@@ -309,7 +317,7 @@ mod tests {
 
     #[test]
     fn a_watch_that_says_no_ends_before_the_next_question_and_between_parts_of_options() {
-        let model = untrained();
+        let model = untrained(Readout::Options);
         let ask = |questions: &[Question], most: usize| {
             let passes = Cell::new(0);
             let watch = |answers: usize| {
@@ -333,7 +341,8 @@ mod tests {
 
     #[test]
     fn options_that_are_scored_in_parts_have_the_scores_of_all_in_one_pass() {
-        let (model, question) = (untrained(), choice("Which?", 255, " with a longer text"));
+        let (model, question) =
+            (untrained(Readout::Options), choice("Which?", 255, " with a longer text"));
         let input = Input::asking(&question, "a long day");
         let whole = model.on_examples(&[input], 0, None, |all| Ok(model.logits(all, 0, 0)?));
         let whole = whole.unwrap().classes().unwrap().remove(0).probabilities;
@@ -346,15 +355,29 @@ mod tests {
 
     #[test]
     fn options_that_do_not_fit_cost_their_own_question_alone() {
-        let mut model = untrained();
+        let mut model = untrained(Readout::Letters);
         model.info.run.max_length = 96;
         let questions = [2, 26, 5, 8, 40].map(|options| choice("Which?", options, ""));
         let found = model.decide("a day", &questions, 0, 0, None).unwrap();
         let names = found.iter().map(|found| found.as_ref().map(|found| found.names.len()));
         let wrong = |found: &Invalid| (found.path.join("."), found.message.contains("is 96"));
         let own: Vec<_> = names.map(|found| found.map_err(wrong)).collect();
-        let unfit = || Err(("criteria".to_owned(), true));
-        assert_eq!(own, [Ok(2), unfit(), Ok(5), unfit(), Ok(40)]);
+        let unfit = |is_long| Err(("criteria".to_owned(), is_long));
+        assert_eq!(own, [Ok(2), unfit(true), Ok(5), unfit(true), unfit(false)]);
+        // Scored by their texts all of them fit, but for two that have the same tokens.
+        let mut model = untrained(Readout::Options);
+        model.info.run.max_length = 96;
+        let same = Question { kind: QuestionKind::Score, ..choice("Which?", 2, "") };
+        let described = |option: &QuestionOption| QuestionOption {
+            description: Some("the same".to_owned()),
+            ..option.clone()
+        };
+        let options = same.options.iter().map(described).collect();
+        let questions = [questions.to_vec(), vec![Question { options, ..same }]].concat();
+        let found = model.decide("a day", &questions, 0, 0, None).unwrap();
+        let own = found.iter().map(|found| found.as_ref().map(|found| found.names.len()));
+        let own: Vec<_> = own.map(|found| found.map_err(|wrong| wrong.path.join("."))).collect();
+        assert_eq!(own, [Ok(2), Ok(26), Ok(5), Ok(8), Ok(40), Err("criteria".to_owned())]);
     }
 
     #[test]

@@ -102,8 +102,9 @@ pub struct ClassifierInfo {
     pub columns: Option<TextColumns>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wording: Option<Wording>,
-    #[serde(default, skip_serializing_if = "QuestionForm::is_usual")]
-    pub questions: QuestionForm,
+    /// How it is asked questions with options, where it answers such.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub questions: Option<QuestionForm>,
     /// How the base is held, which a language model's answers depend on.
     #[serde(default)]
     pub base_precision: BasePrecision,
@@ -238,6 +239,10 @@ impl Description {
     fn check(&self, path: &Path) -> Result<()> {
         let (file, run) = (path.display(), self.run());
         if let Self::Classifier(info) = self {
+            let asks = info.columns.as_ref().is_some_and(TextColumns::has_choices);
+            if asks && info.questions.is_none() {
+                bail!("`{file}`: it answers questions, and the key `questions` is missing");
+            }
             let mut seen = BTreeSet::new();
             if let Some(class) = info.goal.classes.iter().find(|class| !seen.insert(*class)) {
                 bail!("`{file}`: class `{class}` is there twice, expected distinct classes");
@@ -325,7 +330,7 @@ impl ClassifierInfo {
             goal,
             columns: None,
             wording: None,
-            questions: QuestionForm::default(),
+            questions: None,
             base_precision: BasePrecision::F32,
             pooling: Pooling::First,
             pairs: None,
@@ -340,9 +345,8 @@ impl ClassifierInfo {
 
     pub(super) fn reader<'a>(&'a self, backbone: &'a Backbone) -> Result<TextReader<'a>> {
         let (tokenizer, wording) = (&backbone.tokenizer, self.wording.as_ref());
-        let questions = self.has_choices().then_some(self.questions);
         let length = self.run.max_length;
-        backbone.architecture.reader(tokenizer, &self.goal, questions, wording, length)
+        backbone.architecture.reader(tokenizer, &self.goal, self.questions, wording, length)
     }
 
     /// Whether it answers by a separate head, as an encoder does and a language model that predicts a number.
@@ -352,14 +356,13 @@ impl ClassifierInfo {
 
     /// Whether it answers questions by one of their choices; its classes are letters then.
     pub fn has_choices(&self) -> bool {
-        let by_letters = self.question.is_some() && self.wording.is_some();
-        by_letters || self.columns.as_ref().is_some_and(TextColumns::has_choices)
+        self.questions.is_some()
     }
 
     /// How the rows of a file with these `columns` are read.
     pub(super) fn reading<'a>(&'a self, columns: &'a TextColumns) -> Reading<'a> {
         let question = self.question.as_ref();
-        Reading { columns, goal: &self.goal, question, by_letters: self.has_choices() }
+        Reading { columns, goal: &self.goal, question, by_options: self.has_choices() }
     }
 
     /// The temperature of the answers of `draws` draws to questions of this type, where one was fitted.

@@ -10,10 +10,10 @@ use lrvd_models::llama::{ADAPTER_TARGETS as LLAMA_TARGETS, LlamaConfig, LlamaFam
 use lrvd_models::tokenizer::TextTokenizer;
 use serde_json::Value;
 
-use crate::data::{self, InputForm, LETTERS, QuestionForm, TextReader, Wording};
+use crate::data::{self, InputForm, LETTERS, QuestionForm, TextColumns, TextReader, Wording};
 use crate::error::Result;
 use crate::io::read_json;
-use crate::settings::{TargetModules, WordingSettings};
+use crate::settings::{Readout, TargetModules, WordingSettings};
 use crate::task::{Goal, Task};
 use crate::text::quoted;
 
@@ -148,24 +148,34 @@ impl Architecture {
         }
     }
 
-    /// How it is asked for the classes of `data`; a question with choices has the prompt of a user's questions.
-    pub(crate) fn wording_of(
+    /// How it is asked about the rows of `data`: the form of questions with choices, if they are such, and the words.
+    pub(crate) fn asks(
         &self,
         data: &data::Dataset,
         given: &WordingSettings,
-    ) -> Result<Option<Wording>> {
+    ) -> Result<(Option<QuestionForm>, Option<Wording>)> {
         let data::Labelled { goal, task, columns, question } = &data.kind;
-        let by_letters = question.is_some() && self.input_form() == InputForm::Decoder;
-        if !by_letters && !columns.as_ref().is_some_and(data::TextColumns::has_choices) {
-            return self.wording(given, goal, *task, data.pairs());
+        let is_decoder = self.input_form() == InputForm::Decoder;
+        let has_choices = columns.as_ref().is_some_and(TextColumns::has_choices);
+        let asks = has_choices || is_decoder && question.is_some();
+        if !asks {
+            return Ok((None, self.wording(given, goal, *task, data.pairs())?));
         }
-        if let Some(key) = given.given() {
-            bail!(
+        let words = WordingSettings { readout: None, ..given.clone() };
+        let readout = match (words.given(), given.readout) {
+            (Some(key), _) => bail!(
                 "`{key}` is the prompt of a question for a class; a question with choices has another prompt and \
-                 is answered by a letter"
-            );
-        }
-        Ok(self.question_wording(QuestionForm::default(), goal.n_labels(), data.pairs()))
+                 is answered by one of them"
+            ),
+            (None, Some(_)) if !is_decoder => bail!(
+                "`wording.readout` says how a language model answers, and the model is an encoder with a class for each \
+                 letter"
+            ),
+            (None, readout) if is_decoder => readout.unwrap_or_default(),
+            _ => Readout::Letters,
+        };
+        let form = QuestionForm::own(readout);
+        Ok((Some(form), self.question_wording(form, goal.n_labels(), data.pairs())))
     }
 
     /// The most tokens of a text, for a model with a vector for every position; `None` where only distances count.

@@ -10,7 +10,7 @@ use super::content::{TextRow, content};
 use super::decision::{Invalid, MOST_OPTIONS, Question, questions, targets, worded};
 use super::example::drawn_by_class;
 use super::table::{self, Cell, Place, Table};
-use super::wording::{LETTERS, is_scored, option_names};
+use super::wording::{LETTERS, is_wide, option_names};
 use super::{
     Dataset, Example, Input, InputForm, Label, Labelled, SourceFile, Split, SplitName, Validation,
 };
@@ -168,15 +168,14 @@ fn classes_of(options: usize) -> Vec<String> {
 }
 
 impl Dataset {
-    /// The rows as a model of this `form` answers them: typed questions by letters, or of an encoder the one question that
+    /// The rows as a model of this `form` answers them: typed questions by their options, or of an encoder the one question that
     /// all rows have by its classes. Other rows stay as they are.
     pub(crate) fn suited(mut self, form: InputForm) -> Result<Self> {
         let is_decision = self.kind.is_decision();
         let Self { kind, train, validation, .. } = &mut self;
         let mut examples = train.examples.iter_mut().chain(&mut validation.examples);
         if !is_decision {
-            if let (InputForm::Encoder, Some(wide)) = (form, examples.find(|e| is_scored(&e.input)))
-            {
+            if let (InputForm::Encoder, Some(wide)) = (form, examples.find(|e| is_wide(&e.input))) {
                 bail!(
                     "{}: {} choices, and an encoder answers by one of {} letters: train a language model",
                     wide.place,
@@ -274,8 +273,8 @@ pub(crate) struct Reading<'a> {
     pub goal: &'a Goal,
     /// The typed question that it always answers.
     pub question: Option<&'a Question>,
-    /// Whether it answers typed questions by letters, and not by its classes.
-    pub by_letters: bool,
+    /// Whether it answers typed questions by their options, and not by its classes.
+    pub by_options: bool,
 }
 
 /// The labelled examples of one file, for a classifier that exists already.
@@ -301,7 +300,7 @@ pub(crate) fn read_labelled(file: &Path, reading: &Reading<'_>) -> Result<Split>
 
 impl Reading<'_> {
     fn input(&self, question: &Question, state: &str) -> Input {
-        if self.by_letters { Input::asking(question, state) } else { Input::state(question, state) }
+        if self.by_options { Input::asking(question, state) } else { Input::state(question, state) }
     }
 
     fn example(&self, row: Decision) -> Result<Example> {
@@ -309,7 +308,7 @@ impl Reading<'_> {
         let input = self.input(&question, &state);
         if let Some(own) = self.question {
             // By letters it reads the question, and answers any with these options.
-            let places = if self.by_letters { own.places(&question) } else { None };
+            let places = if self.by_options { own.places(&question) } else { None };
             let places = places.map_or_else(|| own.places_of_same(&question), Ok);
             let places =
                 places.map_err(|wrong| anyhow!("{place}: question `{id}`, key {wrong}"))?;
@@ -333,7 +332,7 @@ pub struct Asked {
 type Decision<L = Label> = Example<Asked, L>;
 
 impl Decision {
-    /// As it is answered by letters.
+    /// As a language model is asked it.
     fn asked(self) -> Example {
         let Self { id, place, input: Asked { state, question, .. }, label } = self;
         Example { id, place, input: Input::asking(&question, &state), label }

@@ -3,17 +3,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use anyhow::{anyhow, bail};
+use anyhow::{Context as _, anyhow, bail};
 use lrvd_models::tokenizer::TextTokenizer;
 
 use super::batch::{PreparedTask, TokenisedExample, widest};
 use super::tokens::{
     AnswerToken, BareTokens, Cut, answer_tokens, longest, reached, require_single,
 };
-use super::wording::{QuestionForm, is_scored, scored_prompt, trimmed};
+use super::wording::{LETTERS, QuestionForm, is_wide, trimmed};
 use super::{Example, Input, Label, SplitName, Wording, labelled_row};
 use crate::error::{Error, Kind, Result};
-use crate::settings::PromptSet;
+use crate::settings::{PromptSet, Readout};
 use crate::task::Goal;
 use crate::text::head;
 
@@ -75,12 +75,12 @@ enum Asked<'a> {
         /// Tokens of each answer, where not every one is a single token.
         scored: Option<Arc<[Vec<u32>]>>,
     },
-    /// Of either: a question with its choices, which go by at most `letters`.
+    /// Of either: a question with its choices, of which at most `letters` go by letters.
     Questions {
         form: QuestionForm,
         kind: InputForm,
         letters: usize,
-        /// Whether rows are a user's: trimmed, and answered by as many letters as they have choices. Those of a task are
+        /// Whether rows are a user's: trimmed, and answered by as many classes as they have choices. Those of a task are
         /// read verbatim and answered by all labels.
         own: bool,
         tokens: BareTokens<'a>,
@@ -137,14 +137,16 @@ impl<'a> TextReader<'a> {
         let (answers, pad_id) = match kind {
             InputForm::Decoder => {
                 let pad_id = special(tokenizer, special_tokens.bos, "beginning-of-text")?;
-                let cue = form.prompt.of(form.task).cue;
-                let answers =
-                    answer_tokens(tokenizer, labels, form.prompt, cue).map_err(|error| {
+                let answers = match form.readout {
+                    Readout::Options => Vec::new(),
+                    Readout::Letters => answer_tokens(tokenizer, labels, form.prompt, form.cue())
+                        .map_err(|error| {
                         anyhow!(
                             "{error}; use another prompt set than `{}`, or tokenizer",
                             form.prompt
                         )
-                    })?;
+                    })?,
+                };
                 (answers, pad_id)
             }
             InputForm::Encoder => (Vec::new(), special_tokens.pad.unwrap_or(0)),
@@ -155,11 +157,22 @@ impl<'a> TextReader<'a> {
 
     /// One example, and what its prompt lost.
     pub fn encode(&self, input: &Input, label: Label) -> Result<(TokenisedExample, Cut)> {
+        if let Asked::Questions { own: true, form, kind: InputForm::Decoder, .. } = &self.asked
+            && form.readout == Readout::Letters
+            && is_wide(input)
+        {
+            return Err(Kind::Input.mark(anyhow!(
+                "a question with {} options, and the model answers by one of {} letters: train it with \
+                 `--readout options`",
+                input.choices.len(),
+                LETTERS.len()
+            )));
+        }
         let (ids, type_ids, cut) = self.within(input, Some(self.max_length))?;
         let (choices, scored) = match &self.asked {
-            Asked::Questions { own: true, kind, tokens, .. } => {
-                let is_scored = *kind == InputForm::Decoder && is_scored(input);
-                let score = || scored(&input.choices, scored_prompt().cue, tokens);
+            Asked::Questions { own: true, form, kind, tokens, .. } => {
+                let is_scored = (*kind, form.readout) == (InputForm::Decoder, Readout::Options);
+                let score = || scored(&input.choices, form.cue(), tokens);
                 (Some(input.choices.len()), is_scored.then(score).transpose()?)
             }
             Asked::Words { scored, .. } => (None, scored.clone()),
@@ -178,13 +191,12 @@ impl<'a> TextReader<'a> {
         else {
             return Ok(0);
         };
-        if is_scored(input) || ids.len() <= SHARED {
+        if ids.len() <= SHARED {
             return Ok(0);
         }
         let unasked = trimmed(&Input { pair: input.pair.clone(), ..Input::default() });
         let length = unasked.pair.as_ref().map_or(0, |state| state.chars().count());
-        let text =
-            |room| tokens.ids(&form.prompt.text(form.task, &shortened(&unasked, room, usize::MAX)));
+        let text = |room| tokens.ids(&form.verbatim(&shortened(&unasked, room, usize::MAX)));
         let (_, text) = reached(length, ids.len(), text)?;
         let state = [self.pad_id].into_iter().chain(text);
         let shared = state.zip(ids).take_while(|(a, b)| a == *b).count().min(ids.len() - 1);
@@ -239,11 +251,12 @@ impl<'a> TextReader<'a> {
     /// `<s> prompt [</s>]`. The special tokens stay whatever is cut, as Hugging Face's truncation keeps them.
     fn decoder_ids(
         &self,
-        QuestionForm { task, prompt }: QuestionForm,
+        form: QuestionForm,
         tokens: &BareTokens<'_>,
         input: &Input,
         max_length: usize,
     ) -> Result<(Vec<u32>, Cut)> {
+        let QuestionForm { task, prompt, .. } = form;
         let mut ids = vec![self.pad_id];
         let end = self.tokenizer.special_tokens().eos;
         let end = prompt.of(task).ends.then(|| special(self.tokenizer, end, "end-of-text"));
@@ -254,7 +267,7 @@ impl<'a> TextReader<'a> {
             return Err(lrvd_models::Error::argument("max_length", expected, max_length).into());
         }
         let limit = max_length - frame;
-        let encode = |input: &Input| Ok(tokens.ids(&prompt.text(task, input))?);
+        let encode = |input: &Input| Ok(tokens.ids(&form.verbatim(input))?);
         let (text, cut) = if prompt == PromptSet::Clean {
             fitted(input, limit, frame, encode)?
         } else {
@@ -271,7 +284,7 @@ impl<'a> TextReader<'a> {
     /// The tokenizer's own encoding of the prompt up to its cue.
     fn encoder_ids(
         &self,
-        QuestionForm { task, prompt }: QuestionForm,
+        QuestionForm { task, prompt, .. }: QuestionForm,
         input: &Input,
         max_length: usize,
     ) -> Result<(Vec<u32>, Cut)> {
@@ -294,12 +307,13 @@ impl<'a> TextReader<'a> {
     pub fn encode_all(&self, split: SplitName, examples: &[Example]) -> Result<Encoded> {
         let (mut encoded, mut ids) = (Vec::with_capacity(examples.len()), Vec::new());
         let (mut cut, mut longest, mut left_out) = (BTreeMap::new(), 0, 0);
-        for Example { id, input, label, .. } in examples {
+        for Example { id, place, input, label } in examples {
             if self.leaves_out(input) {
                 left_out += 1;
                 continue;
             }
-            let (example, lost) = self.encode(input, label.clone())?;
+            let (example, lost) =
+                self.encode(input, label.clone()).with_context(|| place.to_string())?;
             if lost != Cut::Nothing {
                 *cut.entry(lost).or_default() += 1;
                 longest = self.measure(input)?.0.max(longest);
@@ -308,7 +322,7 @@ impl<'a> TextReader<'a> {
             ids.push(id.clone());
         }
         match &self.asked {
-            Asked::Questions { form: QuestionForm { task, prompt }, .. }
+            Asked::Questions { form: QuestionForm { task, prompt, .. }, .. }
                 if encoded.is_empty() && left_out > 0 =>
             {
                 bail!("the {split} split of `{task}` has no item for prompt set `{prompt}`")

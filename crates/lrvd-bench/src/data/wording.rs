@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Input;
 use crate::error::Result;
-use crate::settings::{PromptSet, WordingSettings};
+use crate::settings::{PromptSet, Readout, WordingSettings};
 use crate::task::{Goal, Shape, Target, Task};
 use crate::text::{head, quoted};
 
@@ -28,6 +28,8 @@ const fn of_own(pairs: bool, number: bool) -> &'static str {
 
 const TEXT: &str = "{text}";
 const PAIR: &str = "{pair}";
+/// In a record, the text of each option of a question.
+const OPTION: &str = "{option}";
 
 /// A question in words: what a language model reads, and the word that stands for each class. A number is no word, but
 /// the output of a head at the end of the question.
@@ -41,7 +43,8 @@ const PAIR: &str = "{pair}";
 pub struct Wording {
     /// The prompt; `{text}` and `{pair}` stand for the texts, without the white space around them.
     pub template: String,
-    /// The words in class order; each follows the prompt after one space. None where a number is learnt.
+    /// The words in class order; each follows the prompt after one space. None where a number is learnt, and the one word
+    /// `{option}` where the texts of a question's options are scored.
     pub answers: Vec<String>,
 }
 
@@ -54,6 +57,11 @@ impl Wording {
         task: Option<Task>,
         pairs: bool,
     ) -> Result<Self> {
+        ensure!(
+            given.readout.is_none(),
+            "task `{}`: `wording.readout` is for questions with options, and a class is answered by its word",
+            goal.name
+        );
         let (template, answers) = match task.map(|task| &task.row().shape) {
             Some(Shape::Texts { template, words, .. }) => (template.as_str(), words.clone()),
             _ => (of_own(pairs, goal.is_regression()), goal.classes.clone()),
@@ -161,14 +169,27 @@ static PROMPTS: LazyLock<BTreeMap<String, BTreeMap<String, Prompt>>> = LazyLock:
         .unwrap_or_else(|error| unreachable!("prompts.toml: {error}"))
 });
 
-/// Whether a language model scores the choices themselves: there are more than letters.
-pub(super) fn is_scored(input: &Input) -> bool {
+/// Whether a question has more options than there are letters.
+pub(super) fn is_wide(input: &Input) -> bool {
     input.choices.len() > LETTERS.len()
 }
 
-/// The prompt of questions whose choices are scored, whatever the set: published ones have none.
-pub(super) fn scored_prompt() -> &'static Prompt {
-    &PROMPTS[PromptSet::Clean.name()]["scored"]
+impl Prompt {
+    /// A question in this prompt, without begin and end tokens; no line break ends it.
+    fn text(&self, task: Task, input: &Input) -> String {
+        let Input { text, pair, choices, numbered, .. } = input;
+        let values = context! {
+            task => task.name(),
+            question => text.as_str(),
+            passage => pair.clone(),
+            choices => choices.iter().take(LETTERS.len()).cloned().collect::<Vec<_>>(),
+            letters => LETTERS.to_vec(),
+            numbered => *numbered,
+        };
+        Environment::new()
+            .render_str(&self.template, values)
+            .unwrap_or_else(|error| unreachable!("prompts.toml: {error:#}"))
+    }
 }
 
 impl PromptSet {
@@ -199,19 +220,7 @@ impl PromptSet {
 
     /// The prompt of an item, without begin and end tokens; no line break ends it.
     pub fn text(self, task: Task, input: &Input) -> String {
-        let prompt = if is_scored(input) { scored_prompt() } else { self.of(task) };
-        let Input { text, pair, choices, numbered, .. } = input;
-        let values = context! {
-            task => task.name(),
-            question => text.as_str(),
-            passage => pair.clone(),
-            choices => choices.iter().take(LETTERS.len()).cloned().collect::<Vec<_>>(),
-            letters => LETTERS.to_vec(),
-            numbered => *numbered,
-        };
-        Environment::new()
-            .render_str(&prompt.template, values)
-            .unwrap_or_else(|error| unreachable!("prompts.toml: {error:#}"))
+        self.of(task).text(task, input)
     }
 
     /// The prompt up to its cue, for a model with a separate classifier.
@@ -223,46 +232,62 @@ impl PromptSet {
     }
 }
 
-/// How a question with choices is laid out: as the rows of a task are in the prompts of a family.
+/// How a question with choices is laid out, as the rows of a task are in the prompts of a family, and where its answer is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct QuestionForm {
     #[serde(rename = "set")]
     pub task: Task,
     pub prompt: PromptSet,
-}
-
-impl Default for QuestionForm {
-    /// A question, and choices that go by letters, asked by `clean`.
-    fn default() -> Self {
-        Self { task: Task::ArcC, prompt: PromptSet::Clean }
-    }
+    /// Of an encoder `letters`: it has a class for each.
+    pub readout: Readout,
 }
 
 impl QuestionForm {
-    /// How `prompt` asks the rows of `task`; `None` where they have no choices.
-    pub fn of(task: Task, prompt: PromptSet) -> Option<Self> {
-        (!matches!(task.row().shape, Shape::Passage)).then_some(Self { task, prompt })
+    /// How a user's own questions are asked.
+    pub const fn own(readout: Readout) -> Self {
+        Self { task: Task::ArcC, prompt: PromptSet::Clean, readout }
     }
 
-    /// Whether it is that of a user's own questions.
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
-    pub(crate) fn is_usual(&self) -> bool {
-        *self == Self::default()
+    /// How `prompt` asks the rows of `task`, by its labels; `None` where they have no choices.
+    pub fn of(task: Task, prompt: PromptSet) -> Option<Self> {
+        let readout = Readout::Letters;
+        (!matches!(task.row().shape, Shape::Passage)).then_some(Self { task, prompt, readout })
     }
 
     /// The question that is asked with `letters` choices, and with a passage or without, in words for a record.
     pub(crate) fn wording(self, letters: usize, passage: bool) -> Wording {
         let choices = vec!["…".to_owned(); letters];
-        let pair = passage.then(|| "{pair}".to_owned());
-        let answers = LETTERS.iter().take(letters).map(ToString::to_string).collect();
-        let input = Input { pair, choices, ..Input::text("{text}") };
+        let pair = passage.then(|| PAIR.to_owned());
+        let answers = match self.readout {
+            Readout::Letters => LETTERS.iter().take(letters).map(ToString::to_string).collect(),
+            Readout::Options => vec![OPTION.to_owned()],
+        };
+        let input = Input { pair, choices, ..Input::text(TEXT) };
         Wording { template: self.text(&input), answers }
     }
 
     /// A user's question as a decoder is asked it, with nothing cut.
     pub(crate) fn text(self, input: &Input) -> String {
-        self.prompt.text(self.task, &trimmed(input))
+        self.verbatim(&trimmed(input))
+    }
+
+    /// A question with the white space around its parts.
+    pub(super) fn verbatim(self, input: &Input) -> String {
+        self.prompt().text(self.task, input)
+    }
+
+    /// The words at the end of the prompt that ask for the answer.
+    pub(super) fn cue(self) -> &'static str {
+        self.prompt().cue
+    }
+
+    /// Texts of options are scored behind one prompt, whatever the set: published ones have none.
+    fn prompt(self) -> &'static Prompt {
+        match self.readout {
+            Readout::Letters => self.prompt.of(self.task),
+            Readout::Options => &PROMPTS[PromptSet::Clean.name()]["scored"],
+        }
     }
 }
 

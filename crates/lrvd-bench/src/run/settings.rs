@@ -56,8 +56,9 @@ pub(crate) struct ClassSettings {
     pub columns: Option<TextColumns>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wording: Option<Wording>,
-    #[serde(default, skip_serializing_if = "QuestionForm::is_usual")]
-    pub questions: QuestionForm,
+    /// How questions with options are asked, where rows are such.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub questions: Option<QuestionForm>,
     /// The typed question that all rows have.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub question: Option<Question>,
@@ -157,11 +158,9 @@ impl ClassSettings {
         backbone: &'a Backbone,
         max_length: usize,
     ) -> Result<TextReader<'a>> {
-        let Self { goal, columns, questions, wording, .. } = self;
-        let by_letters = self.question.is_some() && wording.is_some();
-        let has_choices = by_letters || columns.as_ref().is_some_and(TextColumns::has_choices);
-        let (questions, wording) = (has_choices.then_some(*questions), wording.as_ref());
-        backbone.architecture.reader(&backbone.tokenizer, goal, questions, wording, max_length)
+        let Self { goal, questions, wording, .. } = self;
+        let (tokenizer, wording) = (&backbone.tokenizer, wording.as_ref());
+        backbone.architecture.reader(tokenizer, goal, *questions, wording, max_length)
     }
 }
 

@@ -351,7 +351,7 @@ settings! {
         last_batch: LastBatch = LastBatch::Keep;
         /// Prompts of the reasoning sets.
         prompt: PromptSet = PromptSet::Clean;
-        /// Prompt and answer words of a language model for classes; written if they differ from the task's.
+        /// Prompt, answer words and readout of a language model; written if they differ from what is usual.
         #[serde(default, skip_serializing_if = "WordingSettings::is_default")]
         wording: WordingSettings = WordingSettings::default();
     }

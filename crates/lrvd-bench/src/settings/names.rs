@@ -166,8 +166,49 @@ impl fmt::Display for PromptSet {
     }
 }
 
+/// Where a language model's answer to a question with options is read.
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    Default,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum Readout {
+    /// At the logits of letters, which a list in the prompt gives to the options: 2 to 26 of them.
+    Letters,
+    /// At the texts of the options behind the prompt, by the mean log-probability of their tokens: 2 to 255 options.
+    #[default]
+    Options,
+}
+
+impl Readout {
+    pub const ALL: [Self; 2] = [Self::Letters, Self::Options];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Letters => "letters",
+            Self::Options => "options",
+        }
+    }
+}
+
+impl fmt::Display for Readout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
 settings! {
-    /// A prompt template and answer words in place of those of the task; an encoder has no use for them.
+    /// How a language model is asked, in place of what is usual for the task; an encoder has no use for it.
     #[derive(Eq)]
     #[serde(default)]
     pub struct WordingSettings {
@@ -175,6 +216,8 @@ settings! {
         template: Option<String> = None;
         /// The word that stands for each class, in class order; each follows the prompt after one space.
         answers: Option<Vec<String>> = None;
+        /// Where the answer to a question with options is read; `options` if none is given.
+        readout: Option<Readout> = None;
     }
 }
 
@@ -186,10 +229,11 @@ impl WordingSettings {
 
     /// The first setting that is given, by its key.
     pub fn given(&self) -> Option<&'static str> {
-        match (&self.template, &self.answers) {
-            (Some(_), _) => Some("wording.template"),
-            (None, Some(_)) => Some("wording.answers"),
-            (None, None) => None,
-        }
+        let given = [
+            ("wording.template", self.template.is_some()),
+            ("wording.answers", self.answers.is_some()),
+            ("wording.readout", self.readout.is_some()),
+        ];
+        given.into_iter().find(|(_, is_given)| *is_given).map(|(key, _)| key)
     }
 }

@@ -68,6 +68,10 @@ fn tidy(schema: &mut Schema) {
     if let Some(Value::String(text)) = map.get_mut("description") {
         *text = text.replace("`None`", "`\"none\"`");
     }
+    if let Some(Value::Array(forms)) = map.get_mut("anyOf") {
+        let absent = forms.iter_mut().filter(|form| form["type"] == "null");
+        absent.for_each(|form| *form = json!({ "const": "none" }));
+    }
     let Some(Value::Array(types)) = map.get("type") else { return };
     let Some(of) = types.iter().find(|name| *name != "null").cloned() else { return };
     map.insert("type".to_owned(), of);

@@ -131,9 +131,9 @@ impl RunInput<'_> {
         let (columns, wording, questions) = if run.task.is_question() {
             let Some(form) = QuestionForm::of(run.task, config.prompt) else { return Ok(None) };
             let wording = architecture.question_wording(form, goal.n_labels(), false);
-            (Some(TextColumns::usual_questions()), wording, form)
+            (Some(TextColumns::usual_questions()), wording, Some(form))
         } else {
-            (None, wording(run.task, architecture, config)?, QuestionForm::default())
+            (None, wording(run.task, architecture, config)?, None)
         };
         let (train, validation) = (&task.data.train.files, &task.data.validation.files);
         let files = train.iter().chain(validation);

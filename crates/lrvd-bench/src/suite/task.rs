@@ -29,7 +29,7 @@ use crate::method::{MethodName, Temperatures};
 use crate::progress::{Event, ProgressSink};
 use crate::record::{DataFile, DataOrigin, OodRecord, SplitRecord, TaskData};
 use crate::run::{ByDraws, OutputFolder, RunState};
-use crate::settings::{Config, LastBatch};
+use crate::settings::{Config, LastBatch, Readout};
 use crate::task::{Goal, Task};
 use crate::text::quoted;
 
@@ -109,7 +109,7 @@ pub(super) fn load(
         data.notes.extend(cut);
         data.validation.origin = origin;
         let labels = config.prompt.labels(task);
-        let form = QuestionForm { task, prompt: config.prompt };
+        let form = QuestionForm { task, prompt: config.prompt, readout: Readout::Letters };
         let reader = architecture.task_questions(tokenizer, form, labels, length)?;
         check_labels(&reader.answers, backbone, profile)?;
         (reader, Goal::questions(task.name(), labels))
@@ -263,7 +263,7 @@ impl OodSet {
                 quoted(theirs)
             );
         }
-        let form = QuestionForm { task: set, prompt };
+        let form = QuestionForm { task: set, prompt, readout: Readout::Letters };
         let reader = |labels| {
             architecture.task_questions(&backbone.tokenizer, form, labels, config.max_length)
         };

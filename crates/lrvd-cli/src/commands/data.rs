@@ -8,7 +8,7 @@ use lrvd_bench::Result;
 use lrvd_bench::adapter::named_at;
 use lrvd_bench::check::{Spread, check_data};
 use lrvd_bench::data::{Data, NamedColumns, NamedTexts, OwnFiles, QuestionKind, Validation, load};
-use lrvd_bench::settings::WordingSettings;
+use lrvd_bench::settings::{Readout, WordingSettings};
 use lrvd_bench::task::Task;
 use serde_json::Value;
 
@@ -72,6 +72,10 @@ pub(crate) struct ExampleArguments {
         conflicts_with_all = ["task", "regression", "template", "answers", "choice_columns", "pair_column"]
     )]
     pub(crate) instructions: Option<String>,
+    /// Where a language model's answer to a question with options is read: at the texts of the options, any number of them, or
+    /// at the letters that a list in the prompt gives to at most 26 [default: options].
+    #[arg(long, value_name = "NAME", value_parser = args::one_of(&Readout::ALL, Readout::name), conflicts_with_all = ["task", "regression", "template", "answers"])]
+    pub(crate) readout: Option<Readout>,
     #[command(flatten)]
     pub(crate) texts: NamedTexts,
     /// A GLUE task instead of files: cola, sst2, mrpc, qqp, mnli, qnli, rte, stsb, wnli.
@@ -139,7 +143,9 @@ pub(super) fn read(arguments: &ExampleArguments) -> Result<Data> {
                 columns,
                 labels: (!given.labels.is_empty()).then_some(given.labels),
                 regression: given.regression,
-                classifies: given.template.is_some() || !given.answers.is_empty(),
+                classifies: given.template.is_some()
+                    || !given.answers.is_empty()
+                    || given.readout.is_some(),
                 instructions: given.instructions,
                 strict: given.strict,
             };
@@ -157,6 +163,7 @@ pub(super) fn run(command: DataCommand, printer: Printer) -> Outcome {
     let given = WordingSettings {
         template: examples.template.clone(),
         answers: (!examples.answers.is_empty()).then(|| examples.answers.clone()),
+        readout: examples.readout,
     };
     let data = read(&examples)?;
     let notes: Vec<_> = match &data {

@@ -9,6 +9,7 @@ use lrvd_bench::adapter::{Adapter, AskedRows, Base, Decided, SavedClassifier};
 use lrvd_bench::data::{
     Asked, At, Example, Invalid, Place, Question, QuestionKind, questions, state, table,
 };
+use lrvd_bench::settings::Readout;
 use lrvd_bench::{Result, decimals, read_unique};
 use lrvd_burn::device;
 use serde::Serialize;
@@ -18,7 +19,7 @@ use super::answers::{Answers, InputArguments};
 use super::eval::{draws, load};
 use super::table::table;
 use super::{Outcome, STDIN};
-use crate::args::{AdapterArguments, AnswerArguments, InputColumns};
+use crate::args::{self, AdapterArguments, AnswerArguments, InputColumns};
 use crate::exit::ExitStatus;
 use crate::printer::Printer;
 
@@ -33,6 +34,17 @@ pub(crate) struct DecideArguments {
     /// training, if it is always the same one].
     #[arg(long, value_name = "FILE.json")]
     pub(crate) questions: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) readout: ReadoutArguments,
+}
+
+/// Where a language model without an adapter is read.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct ReadoutArguments {
+    /// Where the answer of a language model without an adapter is read: at the texts of the options, or at letters; an adapter
+    /// has the readout of its training [default: options].
+    #[arg(long, value_name = "NAME", value_parser = args::one_of(&Readout::ALL, Readout::name))]
+    pub(crate) readout: Option<Readout>,
 }
 
 /// An answer as it is written.
@@ -84,9 +96,9 @@ impl<'a> Answer<'a> {
 }
 
 pub(super) fn run(arguments: DecideArguments, printer: Printer) -> Outcome {
-    let DecideArguments { adapter, state: given, questions: file } = arguments;
+    let DecideArguments { adapter, state: given, questions: file, readout } = arguments;
     let (text, asked) = (read_state(&given)?, file.as_deref().map(read_questions).transpose()?);
-    let classifier = open(&adapter, printer)?;
+    let classifier = open(&adapter, readout, printer)?;
     let asked = match (asked, &classifier.info.question) {
         (Some(asked), _) => asked,
         (None, Some(question)) => vec![("answer".to_owned(), question.clone())],
@@ -114,17 +126,31 @@ pub(super) fn run(arguments: DecideArguments, printer: Printer) -> Outcome {
 }
 
 /// The classifier in a folder, or a language model without an adapter.
-fn open(adapter: &AdapterArguments, printer: Printer) -> Result<SavedClassifier> {
+fn open(
+    adapter: &AdapterArguments,
+    readout: ReadoutArguments,
+    printer: Printer,
+) -> Result<SavedClassifier> {
     let AdapterArguments { dir, answers } = adapter;
-    match base_alone(dir, answers)? {
-        Some(base) => untrained(&base, &device::open(&answers.device)?, printer),
+    match base_alone(dir, answers, readout)? {
+        Some(base) => untrained(&base, readout, &device::open(&answers.device)?, printer),
         None => load(adapter, printer),
     }
 }
 
 /// The language model that `dir` is, if it holds no adapter.
-pub(super) fn base_alone(dir: &Path, answers: &AnswerArguments) -> Result<Option<Base>> {
+pub(super) fn base_alone(
+    dir: &Path,
+    answers: &AnswerArguments,
+    readout: ReadoutArguments,
+) -> Result<Option<Base>> {
     if dir.is_dir() && Adapter::is_at(dir) || answers.base.model.is_some() {
+        if readout.readout.is_some() {
+            bail!(
+                "`--readout` is for a language model without an adapter, and `{}` has the readout of its training",
+                dir.display()
+            );
+        }
         return Ok(None);
     }
     if answers.policy().needs_draws().is_some() {
@@ -135,8 +161,13 @@ pub(super) fn base_alone(dir: &Path, answers: &AnswerArguments) -> Result<Option
     Base::open(&dir.display().to_string()).map(Some)
 }
 
-pub(super) fn untrained(base: &Base, device: &Device, printer: Printer) -> Result<SavedClassifier> {
-    let model = SavedClassifier::untrained(base, device)?;
+pub(super) fn untrained(
+    base: &Base,
+    readout: ReadoutArguments,
+    device: &Device,
+    printer: Printer,
+) -> Result<SavedClassifier> {
+    let model = SavedClassifier::untrained(base, readout.readout.unwrap_or_default(), device)?;
     printer.note("the model has no adapter: its probabilities are not calibrated");
     Ok(model)
 }

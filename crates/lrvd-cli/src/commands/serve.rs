@@ -15,7 +15,7 @@ use lrvd_burn::train::DrawPolicy;
 use serde_json::json;
 
 use super::Outcome;
-use super::decide::{base_alone, untrained};
+use super::decide::{ReadoutArguments, base_alone, untrained};
 use super::eval::{draws, spares_nothing};
 use crate::args::{self, AnswerArguments};
 use crate::exit::{ExitStatus, stop_flag};
@@ -41,6 +41,8 @@ pub(crate) struct ServeArguments {
     /// Answer typed questions; DIR may be a language model without an adapter, whose answers are not calibrated.
     #[arg(long, conflicts_with = "shared")]
     pub(crate) decisions: bool,
+    #[command(flatten)]
+    pub(crate) readout: ReadoutArguments,
     /// Address to listen at; port 0 means a free port.
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8080", value_parser = listen)]
     pub(crate) address: Listen,
@@ -202,6 +204,7 @@ pub(super) fn run(arguments: ServeArguments, printer: Printer) -> Outcome {
         limit,
         batch_size: limits.batch_size,
         decides: arguments.decisions,
+        readout: arguments.readout,
         device,
         printer,
     };
@@ -234,6 +237,7 @@ struct Loader {
     batch_size: usize,
     /// Whether a language model answers typed questions.
     decides: bool,
+    readout: ReadoutArguments,
     device: Device,
     printer: Printer,
 }
@@ -242,9 +246,10 @@ impl Loader {
     /// The only model of the command line, and its base.
     fn alone(&self, dir: &Path) -> Result<(Base, Model)> {
         if self.decides
-            && let Some(base) = base_alone(dir, &self.answers)?
+            && let Some(base) = base_alone(dir, &self.answers, self.readout)?
         {
-            let model = self.classifier(untrained(&base, &self.device, self.printer)?)?;
+            let model = untrained(&base, self.readout, &self.device, self.printer)?;
+            let model = self.classifier(model)?;
             return Ok((base, model));
         }
         let adapter = Adapter::open(dir, &self.answers.base, &self.device)?;
@@ -306,6 +311,9 @@ fn check(arguments: &ServeArguments) -> Result<()> {
     let mut known = HashSet::new();
     if let Some((name, _)) = arguments.adapters.iter().find(|(name, _)| !known.insert(name)) {
         bail!("`--adapter {name}=…` is there twice, expected different names");
+    }
+    if arguments.readout.readout.is_some() && !arguments.decisions {
+        bail!("`--readout` is for `--decisions` with a language model without an adapter");
     }
     let (found, most) = (arguments.adapters.len(), arguments.max_adapters);
     if found > most {

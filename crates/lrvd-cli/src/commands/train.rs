@@ -176,6 +176,9 @@ fn options(arguments: TrainArguments, data: &Data) -> Result<TrainOptions> {
         if !arguments.examples.answers.is_empty() {
             config.set("wording.answers", arguments.examples.answers.clone())?;
         }
+        if let Some(readout) = arguments.examples.readout {
+            config.set("wording.readout", readout.name())?;
+        }
     }
     // The evaluations that end a training also choose its model.
     if config.count("patience").is_some() && !config.is_given("checkpoint") {

@@ -191,10 +191,9 @@ impl LlamaForCausalLm {
     /// Under a scheme with one weight draw a batch or a sequence the noise is that of the full head.
     /// A [prefix](TokenBatch::prefix) of the input is read once a pass, if weights are drawn once a batch or not at all.
     pub fn answer_logits(&self, input: &TokenBatch, answers: &[u32], pass: &Pass) -> Tensor<2> {
-        let is_shared = pass.scheme.shares_weights() && pass.dropout.is_none();
-        let hidden = match &input.prefix {
-            Some((prefix, known)) if is_shared => self.last_behind(input, prefix, known, pass),
-            _ => self.model.last_hidden(input, pass),
+        let hidden = match shared(input.prefix.as_ref(), pass) {
+            Some(prefix) => self.last_behind(input, prefix, pass),
+            None => self.model.last_hidden(input, pass),
         };
         let ids = indices(answers.iter().map(|&id| id as usize), &hidden);
         let weight = if self.tied {
@@ -206,26 +205,23 @@ impl LlamaForCausalLm {
     }
 
     /// The last state of one row that starts with `prefix`, `[1, 1, hidden]`.
-    fn last_behind(
-        &self,
-        input: &TokenBatch,
-        prefix: &[u32],
-        known: &Prefixes,
-        pass: &Pass,
-    ) -> Tensor<3> {
-        let (first, tokens) = (prefix.len(), input.ids.dims()[1]);
-        let piece = |from: usize, columns: usize| {
-            let TokenBatch { ids, mask, .. } = input.clone();
-            (ids.narrow(1, from, columns), mask.narrow(1, from, columns))
-        };
-        let mut cache = known.of(prefix, pass, || {
-            let (mut cache, (ids, mask)) = (KvCache::new(), piece(0, first));
+    fn last_behind(&self, input: &TokenBatch, prefix: &Prefixed, pass: &Pass) -> Tensor<3> {
+        let mut cache = self.read(&input.ids, prefix, pass);
+        let (first, TokenBatch { ids, mask, .. }) = (prefix.0.len(), input.clone());
+        let behind = ids.dims()[1] - first;
+        let (ids, mask) = (ids.narrow(1, first, behind), mask.narrow(1, first, behind));
+        let states = self.model.run(ids, mask, Some(&mut cache), pass, &mut |_| ());
+        self.model.normed(states.narrow(1, behind - 1, 1))
+    }
+
+    /// What the model keeps of `prefix`, with which the one row of `ids` starts.
+    fn read(&self, ids: &Tensor<2, Int>, (prefix, known): &Prefixed, pass: &Pass) -> KvCache {
+        known.of(prefix, pass, || {
+            let (mut cache, ids) = (KvCache::new(), ids.clone().narrow(1, 0, prefix.len()));
+            let mask = Tensor::ones(ids.dims(), (&ids.device(), self.model.compute_dtype()));
             self.model.run(ids, mask, Some(&mut cache), pass, &mut |_| ());
             cache
-        });
-        let (ids, mask) = piece(first, tokens - first);
-        let states = self.model.run(ids, mask, Some(&mut cache), pass, &mut |_| ());
-        self.model.normed(states.narrow(1, tokens - first - 1, 1))
+        })
     }
 
     /// Logits at the [columns](TokenBatch::columns) of `input`, row after row, `[asked, vocab]`; for a pass that holds several draws
@@ -288,6 +284,17 @@ impl LlamaForCausalLm {
         options: &[Vec<u32>],
         pass: &Pass,
     ) -> Tensor<2> {
+        self.option_logits_behind(ids, None, options, pass)
+    }
+
+    /// As [`Self::option_logits`]; a prefix of the one row is read once a pass, if weights are drawn once a batch or not at all.
+    pub(crate) fn option_logits_behind(
+        &self,
+        ids: Tensor<2, Int>,
+        prefix: Option<&Prefixed>,
+        options: &[Vec<u32>],
+        pass: &Pass,
+    ) -> Tensor<2> {
         let ([rows, prompt], device) = (ids.dims(), ids.device());
         // A node is a token of the tree behind its parent; the last token of an option is predicted and not read.
         let (mut nodes, mut parents, mut read) = (BTreeMap::new(), Vec::new(), Vec::new());
@@ -308,13 +315,25 @@ impl LlamaForCausalLm {
         }
         tokens.sort_unstable();
         let behind = read.len();
+        let (ids, prompt, mut cache) = match shared(prefix, pass) {
+            None => (ids, prompt, None),
+            Some(prefix) => {
+                let cache = self.read(&ids, prefix, pass);
+                // The rest of the prompt is the stem of the tree.
+                let (first, rest) = (prefix.0.len(), prompt - prefix.0.len());
+                let stem = (0..rest).map(|node| node.checked_sub(1));
+                let tree = parents.iter().map(|parent| parent.map_or(rest - 1, |node| node + rest));
+                parents = stem.chain(tree.map(Some)).collect();
+                (ids.narrow(1, first, rest), rest, Some(cache))
+            }
+        };
         let ids = if behind == 0 {
             ids
         } else {
             let read = Tensor::from_data(TensorData::new(read, [1, behind]), &device);
             Tensor::cat(vec![ids, read.repeat_dim(0, rows)], 1)
         };
-        let states = self.model.run_branches(ids, &parents, pass);
+        let states = self.model.run_branches(ids, &parents, cache.as_mut(), pass);
         let states = states.narrow(1, prompt - 1, behind + 1);
         let mut found = Vec::new();
         for from in (0..=behind).step_by(COLUMNS) {
@@ -336,4 +355,12 @@ impl LlamaForCausalLm {
         let shares = Tensor::from_data(shares, (&device, logs.dtype()));
         logs.matmul(shares)
     }
+}
+
+/// The first tokens of a row, and what is known of them.
+type Prefixed = (Vec<u32>, Prefixes);
+
+/// The prefix, if `pass` allows that it is read once: all its passes have the same weights, and nothing is dropped.
+fn shared<'a>(prefix: Option<&'a Prefixed>, pass: &Pass) -> Option<&'a Prefixed> {
+    prefix.filter(|_| pass.scheme.shares_weights() && pass.dropout.is_none())
 }

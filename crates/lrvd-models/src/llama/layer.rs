@@ -305,6 +305,14 @@ impl Visible {
         }
     }
 
+    /// Of the tokens behind the prefix alone, whose keys a cache holds.
+    pub(super) fn behind(self) -> Self {
+        match self {
+            Self::Branched { own, .. } => Self::Summed(own),
+            other => other,
+        }
+    }
+
     /// For layers that see `window` positions; `positions` are those of all keys, in the mask's type.
     pub(super) fn within(
         window: usize,

@@ -131,18 +131,20 @@ impl LlamaModel {
 
     /// As [`Self::run`], for rows that hold a prefix and then a tree of tokens: each sees the prefix, its ancestors and itself,
     /// at the position behind its parent. `parents` are those of the tree's tokens, each before its children; those of the first
-    /// tokens behind the prefix are `None`. There is no padding.
+    /// tokens behind the prefix are `None`. There is no padding. A `cache` holds the prefix, and the rows then hold the tree alone.
     pub(super) fn run_branches(
         &self,
         ids: Tensor<2, Int>,
         parents: &[Option<usize>],
+        mut cache: Option<&mut KvCache>,
         pass: &Pass,
     ) -> Tensor<3> {
-        let (device, [rows, keys]) = (ids.device(), ids.dims());
-        let before = keys - parents.len();
+        let (device, [rows, tokens]) = (ids.device(), ids.dims());
+        let before = cache.as_ref().map_or(tokens - parents.len(), |cache| cache.columns());
+        let keys = before + parents.len();
         let mask = Tensor::ones([rows, before], (&device, self.compute));
         if parents.is_empty() {
-            return self.run(ids, mask, None, pass, &mut |_| ());
+            return self.run(ids, mask, cache, pass, &mut |_| ());
         }
         let mut positions: Vec<i64> = (0..before as i64).collect();
         for parent in parents {
@@ -152,11 +154,19 @@ impl LlamaModel {
         let positions: Tensor<2, Int> =
             Tensor::from_data(TensorData::new(positions, [1, keys]), &device);
         let positions = positions.repeat_dim(0, rows);
-        let rotary = Table::new(&self.config, longest, &device, self.compute).at(positions.clone());
+        let read = positions.clone().narrow(1, keys - tokens, tokens);
+        let rotary = Table::new(&self.config, longest, &device, self.compute).at(read);
         let positions = positions.float().cast(self.compute);
-        let visible = |window| Visible::branched(mask.clone(), parents, positions.clone(), window);
+        let is_cached = cache.is_some();
+        let visible = |window| {
+            let all = Visible::branched(mask.clone(), parents, positions.clone(), window);
+            if is_cached { all.behind() } else { all }
+        };
         let near = self.window(longest).map(|window| visible(Some(window)));
-        self.layered(ids, &rotary, (&visible(None), near.as_ref()), None, pass, &mut |_| ())
+        if let Some(cache) = &mut cache {
+            cache.extend(Tensor::ones([rows, tokens], (&device, self.compute)));
+        }
+        self.layered(ids, &rotary, (&visible(None), near.as_ref()), cache, pass, &mut |_| ())
     }
 
     /// The window of layers that have one, if it is shorter than `keys` positions.

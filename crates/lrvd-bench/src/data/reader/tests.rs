@@ -62,7 +62,7 @@ fn questions_of_tasks_are_read_by_both_kinds_of_model_and_cut_where_they_may() {
     for (vocabulary, kind, task, prompt, max_length, rows) in cases {
         let tokenizer = tokenizer(&vocabulary);
         let kind = if kind == "Decoder" { Decoder } else { Encoder };
-        let form = QuestionForm { task, prompt };
+        let form = QuestionForm { task, prompt, readout: Readout::Letters };
         let row = |(id, text, pair, choices, answer): Row| {
             example(&id, Input { text, pair, choices, numbered: false, kind: None }, answer)
         };
@@ -127,7 +127,7 @@ fn a_users_question_is_the_same_for_both_kinds_of_model_and_loses_its_passage_fi
         (STORIES, Decoder, 2, 160, Some(long.as_str())),
         (STORIES, Decoder, 2, 20, None),
     ] {
-        let (tokenizer, form) = (tokenizer(folder), QuestionForm::default());
+        let (tokenizer, form) = (tokenizer(folder), QuestionForm::own(Readout::Letters));
         let own = |length| {
             TextReader::questions(&tokenizer, kind, form, &LETTERS[..letters], true, length)
         };
@@ -150,23 +150,27 @@ fn a_users_question_is_the_same_for_both_kinds_of_model_and_loses_its_passage_fi
         assert_eq!(own.answers, of_task.answers);
         assert_eq!(QuestionForm::of(Task::BoolQ, prompt), None);
     }
-    let Wording { template, answers } = QuestionForm::default().wording(2, false);
-    writeln!(found, "{template:?} {answers:?}").unwrap();
+    for readout in Readout::ALL {
+        let Wording { template, answers } = QuestionForm::own(readout).wording(2, false);
+        writeln!(found, "{template:?} {answers:?}").unwrap();
+    }
     insta::assert_snapshot!(found);
 }
 
 /// A prompt without letters, and the tokens of each choice behind the cue.
 #[test]
-fn choices_beyond_the_letters_are_scored_themselves_if_their_tokens_tell_them_apart() {
+fn options_are_scored_by_their_texts_if_their_tokens_tell_them_apart() {
     let tokenizer = tokenizer(STORIES);
-    let reader =
-        TextReader::questions(&tokenizer, Decoder, QuestionForm::default(), LETTERS, true, 300);
-    let reader = reader.unwrap();
-    let asked = |choices: Vec<String>| {
+    let [letters, options] = Readout::ALL.map(|readout| {
+        let form = QuestionForm::own(readout);
+        TextReader::questions(&tokenizer, Decoder, form, LETTERS, true, 300).unwrap()
+    });
+    let by = |reader: &TextReader<'_>, choices: Vec<String>| {
         let input =
             Input { pair: Some("It was day.".to_owned()), choices, ..Input::text("Which?") };
-        reader.encode(&input, Label::Class(29))
+        reader.encode(&input, Label::Class(1))
     };
+    let asked = |choices: Vec<String>| by(&options, choices);
     let names = |n: usize| (1..=n).map(|i| format!("day {i} ")).collect::<Vec<_>>();
     let (found, cut) = asked(names(30)).unwrap();
     let text = |ids: &[u32]| tokenizer.decode(ids, false).unwrap();
@@ -192,8 +196,19 @@ fn choices_beyond_the_letters_are_scored_themselves_if_their_tokens_tell_them_ap
         error.to_string(),
         "choices `day 4` and `day 4` have the same tokens as far as they are scored: at most 4 of each of 40 choices"
     );
-    // 26 are answered by letters.
-    assert_eq!(asked(names(26)).unwrap().0.scored, None);
+    // Of few options the same, behind the same prompt.
+    let (few, _) = asked(names(2)).unwrap();
+    let (few_scored, all) = (few.scored.unwrap(), asked(names(30)).unwrap().0);
+    assert_eq!((few.ids, &few_scored[..]), (all.ids, &all.scored.unwrap()[..2]));
+    assert!(options.answers.is_empty());
+    // Letters are for 26 at most.
+    assert_eq!(by(&letters, names(26)).unwrap().0.scored, None);
+    let error = by(&letters, names(27)).unwrap_err();
+    assert_eq!(kind_of(&error), Some(Kind::Input));
+    assert_eq!(
+        error.to_string(),
+        "a question with 27 options, and the model answers by one of 26 letters: train it with `--readout options`"
+    );
 }
 
 type Case = (String, Vec<String>, usize, String, Option<String>);
@@ -253,8 +268,12 @@ fn a_text_far_beyond_the_limit_is_not_encoded_whole() {
 /// Questions of different lengths about a state that is cut share the first half of their prompts.
 #[test]
 fn prompts_about_a_long_state_start_with_the_same_tokens() {
+    Readout::ALL.into_iter().for_each(prompts_start_with_the_same_tokens);
+}
+
+fn prompts_start_with_the_same_tokens(readout: Readout) {
     let tokenizer = tokenizer(STORIES);
-    let form = QuestionForm::default();
+    let form = QuestionForm::own(readout);
     let reader = TextReader::questions(&tokenizer, Decoder, form, LETTERS, true, 200).unwrap();
     let shared = |state: &str, question: &str| {
         let choices = ["yes", "no"].map(str::to_owned).to_vec();
@@ -269,7 +288,7 @@ fn prompts_about_a_long_state_start_with_the_same_tokens() {
     assert_eq!(first[..100], second[..100]);
     assert_ne!(first, second);
     // A whole state is shared up to the question.
-    let state = "once upon a time ".repeat(12);
+    let state = "once upon a time ".repeat(20);
     let [(a, first), (b, second)] = ["Was it?", "And then?"].map(|words| shared(&state, words));
     assert!(a == b && a > 64 && first[..a] == second[..b], "{a} {b}");
     assert_eq!(shared("a day", "Was it?").0, 0);
