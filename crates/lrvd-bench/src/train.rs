@@ -135,6 +135,7 @@ fn prepare(data: Data, settings: &TrainSettings, backbone: &Backbone) -> Result<
         (Data::Labelled(mut data), RowSettings::Classes(own)) => {
             let drawn = data.sample(config.train_rows);
             let cut = data.limit(config.validation_rows);
+            let untrained = data.untrained();
             data.permute_options(settings.seed);
             let (train, validation) = (&data.train.examples, &data.validation.examples);
             let reader = own.reader(backbone, config.max_length)?;
@@ -143,7 +144,13 @@ fn prepare(data: Data, settings: &TrainSettings, backbone: &Backbone) -> Result<
             let asked = own.wording.as_ref().filter(|_| !data.kind.is_decision());
             let asked = asked.map(Wording::describe);
             let notes = data.notes.into_iter().filter(|_| data.kind.task.is_none());
-            task.notes = notes.chain(drawn).chain(cut).chain(asked).chain(task.notes).collect();
+            task.notes = notes
+                .chain(drawn)
+                .chain(cut)
+                .chain(untrained)
+                .chain(asked)
+                .chain(task.notes)
+                .collect();
             task.drawn_validation = data.validation_split.is_some();
             Ok(task)
         }

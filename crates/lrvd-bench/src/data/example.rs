@@ -1,7 +1,7 @@
 //! Examples, splits and data sets: what readers return, and which rows take part.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::PathBuf;
 
@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::decision::QuestionOption;
 use super::{Place, Question, QuestionKind, SourceFile, TextColumns};
 use crate::task::{Goal, Task};
+use crate::text::quoted;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -280,6 +281,25 @@ impl Dataset {
     /// Whether rows are pairs of texts, or questions about a passage.
     pub fn pairs(&self) -> bool {
         self.train.examples.iter().any(|example| example.input.pair.is_some())
+    }
+
+    /// A note on classes without a training row; none for questions, whose classes are letters.
+    pub(crate) fn untrained(&self) -> Option<String> {
+        let columns = self.kind.columns.as_ref();
+        if self.kind.is_decision() || columns.is_some_and(TextColumns::has_choices) {
+            return None;
+        }
+        let trained: BTreeSet<usize> =
+            self.train.examples.iter().filter_map(|row| row.label.class()).collect();
+        let classes = self.kind.goal.classes.iter().enumerate();
+        let absent = classes.filter(|(id, _)| !trained.contains(id)).map(|(_, class)| class);
+        let absent: Vec<&String> = absent.collect();
+        (!absent.is_empty()).then(|| {
+            format!(
+                "no training row has one of these labels, which are not learnt: {}",
+                quoted(absent)
+            )
+        })
     }
 
     /// The options of typed questions in an order drawn by `seed` for each training row, so that the place of an option says
