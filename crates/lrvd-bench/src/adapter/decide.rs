@@ -224,8 +224,8 @@ impl SavedClassifier {
         };
         let mut each = vec![Vec::with_capacity(options.len()); draws.max(1)];
         for part in parts(options) {
-            let (scored, choices) = (Some(part.into()), Some(part.len()));
-            let own = [TokenisedExample { scored, choices, ..example.clone() }];
+            let (choices, scored) = (Some(part.len()), Some(part.into()));
+            let own = [TokenisedExample { choices, scored, ..example.clone() }];
             let part = TokenExamples { examples: &own, labels: part.len(), ..*examples };
             let found = self.logits_while(&part, draws, seed, watch)?;
             for (draw, values) in each.iter_mut().zip(found.values.chunks(found.width)) {
