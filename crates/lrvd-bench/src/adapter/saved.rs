@@ -460,7 +460,8 @@ impl SavedClassifier {
     pub fn thresholds(&self, draws: usize) -> Vec<String> {
         let of = |what: String, certificate: &Certificate| {
             let Certificate { target, delta, rows, .. } = certificate;
-            let (risk, confidence) = (100.0 * target, 100.0 * (1.0 - delta));
+            let percent = |share: f64| (1e6 * share).round() / 1e4;
+            let (risk, confidence) = (percent(*target), percent(1.0 - delta));
             format!(
                 "threshold: {what} is withheld, which was fitted to {rows} rows with {draws} draws for at most {risk} % \
                  wrong answers at {confidence} % confidence"
