@@ -104,7 +104,8 @@ pub fn train(
     }
     let run = run::Run::new(settings.start(&backbone, &task, &device), stop, label, (1, 1));
     let notes = note.iter().chain(&task.notes).cloned().chain(task.shared_rows());
-    notes.chain(run.note()).for_each(|note| sink.event(&Event::Note(note)));
+    let own = backbone.notes(&settings.experiment);
+    own.into_iter().chain(notes).chain(run.note()).for_each(|note| sink.event(&Event::Note(note)));
     let begun = run.open(&options.out)?;
     sink.event(&Event::Note(run::trained(&begun.state.model)));
     // Whatever can be rejected is rejected by now: nothing was written before.

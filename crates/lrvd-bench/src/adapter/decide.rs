@@ -12,7 +12,7 @@ use lrvd_models::Prefixes;
 use super::description::{BaseInfo, Calibration, ClassifierInfo, RunInfo};
 use super::open::Base;
 use super::saved::SavedClassifier;
-use crate::backbone::load_model;
+use crate::backbone::{Head, load_model};
 use crate::data::batch::{TokenExamples, TokenisedExample};
 use crate::data::{Input, Invalid, LETTERS, Question, QuestionForm, QuestionKind, TextColumns};
 use crate::error::{Burn, Error, Kind, Result, kind_of, unreadable};
@@ -121,7 +121,8 @@ impl SavedClassifier {
         };
         let task = info.reader(&backbone)?.prepare(info.goal.clone(), &[], &[])?;
         let dtype = backbone.stored_as(BasePrecision::F32)?;
-        let (model, _) = load_model(&backbone, &task, info.pooling, false, 0, device, dtype)?;
+        let (model, _) =
+            load_model(&backbone, &task, (info.pooling, &Head::New), false, 0, device, dtype)?;
         let folder = backbone.location.folder.clone();
         Ok(Self::bare(info, Path::new(&folder), backbone, model, device))
     }

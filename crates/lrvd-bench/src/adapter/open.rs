@@ -273,8 +273,9 @@ impl Adapter {
     }
 
     fn foreign(&self, backbone: &Backbone) -> Result<ClassifierInfo> {
-        let AdapterFiles { peft, posterior, .. } = &self.files;
-        let encoder = backbone.encoder_for("an adapter without `lrvd_classifier.json`")?;
+        self.check_made_elsewhere()?;
+        let AdapterFiles { peft, .. } = &self.files;
+        let encoder = backbone.answering_encoder("an adapter without `lrvd_classifier.json`")?;
         let [_, classifier] = encoder.family.head();
         let head = peft.saved.get(&format!("{classifier}.weight"));
         let width = head.and_then(|tensor| tensor.shape().first().copied());

@@ -15,7 +15,7 @@ use lrvd_models::{AutoModel, Prefixes};
 
 use super::description::{Certificate, ClassifierInfo, Description, check_draws};
 use super::open::{Adapter, OpenOptions};
-use crate::backbone::{Backbone, ModelLocation, load_model};
+use crate::backbone::{Backbone, Head, ModelLocation, load_model};
 use crate::data::batch::{TokenExamples, TokenisedExample, widest};
 use crate::data::{Cut, Input, Label, MOST_OPTIONS, QuestionKind, TextColumns, TextReader};
 use crate::error::{Burn, Error, Kind, Result};
@@ -191,8 +191,17 @@ impl SavedClassifier {
         let (info, peft) = (adapter.classifier(&backbone)?, &adapter.files.peft);
         let task = info.reader(&backbone)?.prepare(info.goal.clone(), &[], &[])?;
         let dtype = backbone.stored_as(precision.unwrap_or(info.base_precision))?;
-        let (model, fresh) =
-            load_model(&backbone, &task, info.pooling, false, info.run.seed, device, dtype)?;
+        let head = Head::Adapters(&peft.saved);
+        let (model, fresh) = load_model(
+            &backbone,
+            &task,
+            (info.pooling, &head),
+            false,
+            info.run.seed,
+            device,
+            dtype,
+        )?;
+        let model = model.untied_for(peft.saved.keys().map(String::as_str));
         let absent: Vec<&String> =
             fresh.iter().filter(|name| !peft.saved.contains_key(*name)).collect();
         if !absent.is_empty() {
@@ -233,8 +242,9 @@ impl SavedClassifier {
     pub(crate) fn merged(folder: &Path, info: &ClassifierInfo, device: &Device) -> Result<Self> {
         let backbone = Arc::new(Backbone::open(ModelLocation::of_folder(folder))?);
         let task = info.reader(&backbone)?.prepare(info.goal.clone(), &[], &[])?;
+        let (head, single) = (Head::Adapters(&BTreeMap::new()), DType::F32.into());
         let (model, fresh) =
-            load_model(&backbone, &task, info.pooling, false, 0, device, DType::F32.into())?;
+            load_model(&backbone, &task, (info.pooling, &head), false, 0, device, single)?;
         if !fresh.is_empty() {
             return Err(no_head(folder, fresh));
         }
@@ -593,7 +603,9 @@ mod tests {
             let task = PreparedTask::without_examples(goal);
             let task = PreparedTask { answers: vec![5, 6], ..task };
             let (device, precision) = (Device::flex(), BasePrecision::F32.precision());
-            load_model(&base.0, &task, pooling, false, 3, &device, precision).unwrap().0
+            load_model(&base.0, &task, (pooling, &Head::New), false, 3, &device, precision)
+                .unwrap()
+                .0
         };
         let classes =
             |n: usize| Goal::classification("c", (0..n).map(|class| class.to_string()).collect());

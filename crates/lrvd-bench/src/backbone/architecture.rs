@@ -82,6 +82,14 @@ impl Architecture {
         })
     }
 
+    /// Paths of the layer before the classifier and of the classifier, which has one row for each class or number.
+    pub(crate) const fn head(&self) -> [&'static str; 2] {
+        match self {
+            Self::Deberta(config) => config.family.head(),
+            Self::Llama(_) => ["score"; 2],
+        }
+    }
+
     pub(crate) fn unrecognised(&self) -> &[String] {
         match self {
             Self::Deberta(config) => &config.unrecognised,

@@ -7,9 +7,9 @@ use std::sync::{Mutex, PoisonError};
 use anyhow::{anyhow, bail};
 use burn::tensor::{DType, Device};
 use lrvd_burn::adapter::BaseBits;
-use lrvd_burn::files::WeightStore;
+use lrvd_burn::files::{HostTensor, WeightStore};
 use lrvd_core::noise::NoiseKey;
-use lrvd_models::deberta::{DebertaClassifier, DebertaConfig, Pooling};
+use lrvd_models::deberta::{DebertaClassifier, DebertaConfig, Pooling, ProblemType};
 use lrvd_models::llama::gguf::GgufModel;
 use lrvd_models::llama::{LlamaConfig, LlamaForCausalLm, LlamaScore};
 use lrvd_models::tokenizer::TextTokenizer;
@@ -20,7 +20,8 @@ use super::hub;
 use crate::data::PreparedTask;
 use crate::error::{Error, Kind, Result};
 use crate::io::{cannot, sha256_file};
-use crate::settings::BasePrecision;
+use crate::settings::{BasePrecision, Config};
+use crate::task::Goal;
 use crate::text::quoted;
 
 /// What a folder says of generation, beside its configuration.
@@ -45,6 +46,9 @@ pub(crate) const READ_FILES: [&str; 12] = [
     "chat_template.jinja",
 ];
 
+/// Most labels of a base's classifier that a note lists.
+const SHOWN_LABELS: usize = 8;
+
 pub(crate) struct Backbone {
     pub(crate) location: ModelLocation,
     pub(crate) architecture: Architecture,
@@ -53,6 +57,8 @@ pub(crate) struct Backbone {
     pub(crate) hashes: BTreeMap<String, String>,
     /// SHA-256 of those of [`READ_FILES`] that there are.
     pub(crate) files: BTreeMap<String, String>,
+    /// `true` if the weights have a classifier.
+    has_head: bool,
     /// Of a base that several adapters share: its weights, once the first of them is loaded.
     shared: Option<Mutex<Option<Held>>>,
 }
@@ -78,7 +84,97 @@ impl Backbone {
         let read = READ_FILES.map(|name| location.folder.join(name)).into_iter();
         let read = read.filter(|file| file.is_file()).map(|file| hash(&file));
         let files = read.collect::<Result<_>>()?;
-        Ok(Self { location, architecture, tokenizer, hashes, files, shared: None })
+        let [_, classifier] = architecture.head();
+        let has_head = store.contains(&format!("{classifier}.weight"));
+        Ok(Self { location, architecture, tokenizer, hashes, files, has_head, shared: None })
+    }
+
+    /// What the base has that a training with `config` does not use, one sentence each.
+    pub(crate) fn notes(&self, config: &Config) -> Vec<String> {
+        let keys = self.architecture.unrecognised();
+        let keys = (!keys.is_empty())
+            .then(|| format!("`config.json` keys without a meaning here: {}", quoted(keys)));
+        let head = (self.has_head && !config.keep_head).then(|| match &self.architecture {
+            Architecture::Deberta(config) => {
+                let names = match config.id2label.as_slice() {
+                    few if few.len() <= SHOWN_LABELS => format!(": {}", quoted(few)),
+                    _ => String::new(),
+                };
+                format!(
+                    "the base's classifier ({} labels{names}) is not used, a new one is trained; `--keep-head` keeps one \
+                     whose labels are those of the data",
+                    config.num_labels()
+                )
+            }
+            Architecture::Llama(_) => "the base's classifier (`score.weight`) is not used".to_owned(),
+        });
+        keys.into_iter().chain(head).collect()
+    }
+
+    /// The head of a training: a new one, or with `keep_head` the base's, whose labels must be those of `goal`.
+    pub(crate) fn head_of(&self, config: &Config, goal: &Goal) -> Result<Head<'static>> {
+        if !config.keep_head {
+            return Ok(Head::New);
+        }
+        let what = "`--keep-head`";
+        if !self.has_head {
+            return Err(self.unfit(what, "needs a base with a classifier, and this one has none"));
+        }
+        let (classes, labels) = (
+            &goal.classes,
+            match &self.architecture {
+                Architecture::Llama(_) if goal.is_regression() => return Ok(Head::Kept(vec![0])),
+                Architecture::Llama(_) => {
+                    return Err(self.unfit(
+                        what,
+                        "is for an encoder or a number: a language model answers by words",
+                    ));
+                }
+                Architecture::Deberta(encoder) => encoder.id2label.as_slice(),
+            },
+        );
+        let encoder = self.answering_encoder(what)?;
+        if !config.pooling.is_first() {
+            return Err(
+                self.unfit(what, "needs a head that reads the first token (`pooling=first`)")
+            );
+        }
+        if goal.is_regression() && encoder.problem() == ProblemType::Regression {
+            return Ok(Head::Kept(vec![0]));
+        }
+        let place = |class: &String| labels.iter().position(|label| label == class);
+        let order: Option<Vec<usize>> = classes.iter().map(place).collect();
+        match order.filter(|order| order.len() == labels.len() && !order.is_empty()) {
+            Some(order) => Ok(Head::Kept(order)),
+            None => {
+                let found = match classes.as_slice() {
+                    [] => "a number".to_owned(),
+                    classes => quoted(classes),
+                };
+                let why = format!(
+                    "needs the labels of the data: the base has {}, the data {found}",
+                    quoted(labels)
+                );
+                Err(self.unfit(what, &why))
+            }
+        }
+    }
+
+    /// The encoder, if the answers of its own head are of a kind that is supported.
+    pub(crate) fn answering_encoder(&self, what: &str) -> Result<&DebertaConfig> {
+        let encoder = self.encoder_for(what)?;
+        let n = encoder.num_labels();
+        match encoder.problem() {
+            ProblemType::Regression if n != 1 => Err(self.unfit(
+                what,
+                &format!("needs a head that gives a class or one number, and `config.json` says regression of {n} numbers"),
+            )),
+            ProblemType::MultiLabel => Err(self.unfit(
+                what,
+                "needs a head that gives one class or number, and `config.json` says `multi_label_classification`",
+            )),
+            _ => Ok(encoder),
+        }
     }
 
     /// The same, for several adapters: the models that are loaded from it share the memory of its weights.
@@ -143,8 +239,27 @@ impl Backbone {
         }
     }
 
-    fn open_weights(&self) -> Result<WeightStore> {
-        self.architecture.open_weights(&self.location.folder)
+    /// The weights, without those of the base's head that another one takes the place of.
+    fn open_weights(&self, head: &Head<'_>) -> Result<WeightStore> {
+        let store = self.architecture.open_weights(&self.location.folder)?;
+        let own = self.architecture.head();
+        let is_of = |name: &str, path: &str| {
+            name.strip_prefix(path).is_some_and(|rest| rest.starts_with('.'))
+        };
+        let kept = store.map(|name, _| {
+            let same = Some((name.to_owned(), None));
+            match head {
+                Head::New if is_of(name, own[1]) => None,
+                Head::Kept(order) if is_of(name, own[1]) => {
+                    Some((name.to_owned(), Some(order.clone())))
+                }
+                Head::Adapters(saved) if saved.contains_key(name) => {
+                    same.filter(|_| !own.iter().any(|path| is_of(name, path)))
+                }
+                _ => same,
+            }
+        });
+        Ok(kept?)
     }
 
     fn unfit(&self, what: &str, why: &str) -> Error {
@@ -178,6 +293,16 @@ impl Backbone {
         }
         config
     }
+}
+
+/// Origin of a model's classifier.
+pub(crate) enum Head<'a> {
+    /// New: the base's answers another question. The layer before it is kept where the base has it.
+    New,
+    /// The base's, whose row of class `i` is number `order[i]`.
+    Kept(Vec<usize>),
+    /// These parameters of an adapter, and the base's where the adapter has none.
+    Adapters(&'a BTreeMap<String, HostTensor>),
 }
 
 /// The value of `base_precision` that holds weights so.
@@ -244,7 +369,14 @@ pub(crate) fn load_language_model(
         Some(AutoModel::Llama(model)) => return Ok(model),
         held => held,
     };
-    let store = backbone.open_weights()?;
+    let store = backbone.open_weights(&Head::New)?;
+    if backbone.has_head && !config.tie_word_embeddings && !store.contains("lm_head.weight") {
+        return Err(backbone.unfit(
+            "a language model",
+            "needs a head over the vocabulary (`lm_head.weight`), and this one has a classifier (`score.weight`) in its \
+             place: name the model that it was made of",
+        ));
+    }
     let (model, _) = match held.as_ref().and_then(AutoModel::decoder) {
         Some(decoder) => {
             LlamaForCausalLm::with_decoder(decoder.clone(), &store, device, precision)?
@@ -256,18 +388,18 @@ pub(crate) fn load_language_model(
 }
 
 /// A model that answers `task`, and the names of the parameters that the checkpoint did not have.
-/// The head of an encoder comes from the checkpoint where it fits, else from `seed`. A language model answers by the logits of the
+/// What `head` leaves out of the checkpoint comes from `seed`. A language model answers by the logits of the
 /// task's answer tokens, a number by a head like an encoder's, and texts by the logits of every next token.
 pub(crate) fn load_model(
     backbone: &Backbone,
     task: &PreparedTask,
-    pooling: Pooling,
+    (pooling, head): (Pooling, &Head<'_>),
     dropout: bool,
     seed: u64,
     device: &Device,
     precision: Precision,
 ) -> Result<(AutoModel, Vec<String>)> {
-    let (store, seed) = (backbone.open_weights()?, NoiseKey::new(seed));
+    let (store, seed) = (backbone.open_weights(head)?, NoiseKey::new(seed));
     let held = backbone.held(precision)?;
     let (model, report) = match &backbone.architecture {
         Architecture::Deberta(encoder) if !task.goal.is_texts() => {
@@ -429,6 +561,70 @@ pub(crate) fn local(path: &Path) -> Result<Option<PathBuf>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The shipped encoder with a classifier of three labels, whose row `i` is `i` everywhere.
+    #[cfg(feature = "flex")]
+    #[test]
+    fn the_classifier_of_a_base_is_kept_in_the_order_of_the_data_or_not_at_all() {
+        use lrvd_burn::files::write_safetensors;
+        use lrvd_burn::model::NamedModule as _;
+
+        let nano = Path::new(env!("CARGO_MANIFEST_DIR")).join("assets/deberta-v3-nano");
+        let base = tempfile::tempdir().unwrap();
+        for file in READ_FILES.map(|name| nano.join(name)).iter().filter(|file| file.is_file()) {
+            std::fs::copy(file, base.path().join(file.file_name().unwrap())).unwrap();
+        }
+        let mut tensors = WeightStore::open(&nano).unwrap().read_all().unwrap();
+        let file = base.path().join("config.json");
+        let mut config: serde_json::Value = crate::io::read_json(&file).unwrap();
+        let width = config["hidden_size"].as_u64().unwrap() as usize;
+        let rows: Vec<f32> = (0..3 * width).map(|i| (i / width) as f32).collect();
+        let mut put = |name: &str, shape: &[usize], values: &[f32]| {
+            tensors.insert(name.to_owned(), HostTensor::from_f32(shape, values).unwrap());
+        };
+        put("classifier.weight", &[3, width], &rows);
+        put("classifier.bias", &[3], &[0.0, 1.0, 2.0]);
+        write_safetensors(base.path().join("model.safetensors"), &tensors, &BTreeMap::new())
+            .unwrap();
+        config["id2label"] = serde_json::json!({"0": "zeta", "1": "bad", "2": "good"});
+        std::fs::write(&file, config.to_string()).unwrap();
+
+        let backbone = Backbone::open(ModelLocation::of_folder(base.path())).unwrap();
+        let (keep, new) = (Config { keep_head: true, ..Config::default() }, Config::default());
+        let goal = |classes: &[&str]| {
+            Goal::classification("c", classes.iter().map(|&class| class.to_owned()).collect())
+        };
+        let load = |config: &Config, goal: Goal| {
+            let head = backbone.head_of(config, &goal)?;
+            let (task, device) = (PreparedTask::without_examples(goal), Device::flex());
+            let of = (Pooling::First, &head);
+            load_model(&backbone, &task, of, false, 3, &device, DType::F32.into())
+        };
+        let bias = |model: &AutoModel| {
+            let mut found = Vec::new();
+            model.visit_parameters(&mut |p| {
+                if p.name == "classifier.bias" {
+                    found = p.value.flat().into_data().iter::<f32>().collect();
+                }
+            });
+            found
+        };
+        let all = ["bad", "good", "zeta"];
+        let (model, _) = load(&keep, goal(&all)).unwrap();
+        assert_eq!(bias(&model), [1.0, 2.0, 0.0]);
+        for classes in [&all[..], &all[..2]] {
+            let (model, fresh) = load(&new, goal(classes)).unwrap();
+            assert!(fresh.iter().any(|name| name == "classifier.weight"), "{fresh:?}");
+            assert_eq!(bias(&model), vec![0.0; classes.len()]);
+        }
+        for classes in [&all[..2], &["bad", "good", "eta"]] {
+            let error = load(&keep, goal(classes)).unwrap_err().to_string();
+            assert!(
+                error.contains("the base has `zeta`, `bad`, `good`, the data `bad`"),
+                "{error}"
+            );
+        }
+    }
 
     #[test]
     fn a_repository_has_an_owner_or_none_and_may_have_a_revision() {

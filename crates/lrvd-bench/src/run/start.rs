@@ -72,7 +72,9 @@ impl RunStart<'_> {
         let precision = backbone.stored_as(config.base_precision)?;
         let dropout = config.backbone_dropout;
         let pooling = config.pooling;
-        let mut model = load_model(backbone, task, pooling, dropout, seed, device, precision)?.0;
+        let head = backbone.head_of(config, &task.goal)?;
+        let (mut model, _) =
+            load_model(backbone, task, (pooling, &head), dropout, seed, device, precision)?;
         model.recompute(config.gradient_checkpointing);
         Ok(model)
     }

@@ -316,6 +316,10 @@ settings! {
         #[serde(default, skip_serializing_if = "Pooling::is_first")]
         #[schemars(schema_with = "words::<Pooling>")]
         pooling: Pooling = Pooling::First;
+        /// Whether the classifier of the base is kept in place of a new one, its rows in the order of the data's classes, which
+        /// must have the same names; written if it is.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        keep_head: bool = false;
         /// The pooler.
         pooler: PoolerMode = PoolerMode::Trained;
         /// Whether the backbone's dropout is on in training.
@@ -380,6 +384,7 @@ impl Config {
         all["methods"] = serde_json::to_value(&self.methods)?;
         all["wording"] = serde_json::to_value(&self.wording)?;
         all["pooling"] = serde_json::to_value(self.pooling)?;
+        all["keep_head"] = self.keep_head.into();
         Ok(all)
     }
 

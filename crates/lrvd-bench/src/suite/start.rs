@@ -20,7 +20,6 @@ use crate::record::ModelRecord;
 use crate::report::Published;
 use crate::run::{OutputFolder, RunStart};
 use crate::settings::Config;
-use crate::text::quoted;
 
 /// A plan in its output folder, with what was read to make it.
 pub(super) struct Started {
@@ -72,7 +71,7 @@ pub(super) fn start(
     let mut top = OutputFolder::look(&options.out, options.resume)?;
     top.check(&whole)?;
     let started_at = now();
-    for note in ignored(&backbone).into_iter().chain(backbone.location.note.clone()) {
+    for note in backbone.notes(&configs[0]).into_iter().chain(backbone.location.note.clone()) {
         sink.event(&Event::Note(note));
     }
     let data_dir = match &options.data_dir {
@@ -144,7 +143,7 @@ pub(super) fn start(
         command: options.command.clone(),
         git_revision: options.git_revision.clone(),
         started_at,
-        backbone: model_record(&backbone),
+        backbone: model_record(&backbone, &experiments[0].config),
         arms,
         experiments,
         runs,
@@ -192,17 +191,10 @@ fn lost(options: &SuiteOptions, config: &Config) -> Option<String> {
         .then(|| format!("kept as numbers and answers, without an adapter: {}", lost.join(", ")))
 }
 
-/// Keys of the model's `config.json` that mean nothing here.
-fn ignored(backbone: &Backbone) -> Option<String> {
-    let keys = backbone.architecture.unrecognised();
-    (!keys.is_empty())
-        .then(|| format!("`config.json` keys without a meaning here: {}", quoted(keys)))
-}
-
-fn model_record(backbone: &Backbone) -> ModelRecord {
+fn model_record(backbone: &Backbone, config: &Config) -> ModelRecord {
     let mut notes =
         vec!["parameters: embeddings and layers, without a head of the task".to_owned()];
-    notes.extend(ignored(backbone));
+    notes.extend(backbone.notes(config));
     ModelRecord {
         name: backbone.location.name.clone(),
         path: backbone.location.folder.display().to_string(),

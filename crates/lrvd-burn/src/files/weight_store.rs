@@ -162,7 +162,7 @@ impl WeightStore {
     }
 
     /// The same store under other names: `place` gives the new name of a tensor with this name and shape, and the row of
-    /// the file for every row where they are in another order; `None` leaves a tensor out.
+    /// this store for every row where they are in another order; `None` leaves a tensor out.
     pub fn map(
         self,
         place: impl Fn(&str, &[usize]) -> Option<(String, Option<Vec<usize>>)>,
@@ -173,7 +173,12 @@ impl WeightStore {
             if tensors.contains_key(&name) {
                 return Err(Error::file(self.path, format!("has two tensors called `{name}`")));
             }
-            entry.rows = rows;
+            entry.rows = match (rows, entry.rows) {
+                (Some(rows), Some(known)) => {
+                    Some(rows.into_iter().filter_map(|row| known.get(row).copied()).collect())
+                }
+                (rows, known) => rows.or(known),
+            };
             tensors.insert(name, entry);
         }
         Ok(Self { tensors, ..self })

@@ -59,6 +59,9 @@ pub(crate) struct TrainArguments {
     /// or fewer if the model has fewer positions].
     #[arg(long, value_name = "N", value_parser = args::count(), allow_negative_numbers = true)]
     pub(crate) max_length: Option<usize>,
+    /// Keep the classifier of the base, whose labels must have the names of the data's classes, instead of a new one.
+    #[arg(long)]
+    pub(crate) keep_head: bool,
     /// Seed of all random numbers.
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = args::seed(), allow_negative_numbers = true)]
     pub(crate) seed: u64,
@@ -149,6 +152,9 @@ fn settings(arguments: &TrainArguments, training: Training) -> Result<Layers> {
         if let Some(value) = value {
             config.set(key, value as i64)?;
         }
+    }
+    if arguments.keep_head {
+        config.set("keep_head", true)?;
     }
     if let Some(rate) = arguments.learning_rate {
         config.assign(&format!("learning_rate={rate:e}"))?;

@@ -43,6 +43,9 @@ pub enum ProblemType {
     /// One class per example, cross-entropy.
     #[serde(rename = "single_label_classification")]
     Classification,
+    /// Each class by itself, binary cross-entropy; no head here answers so.
+    #[serde(rename = "multi_label_classification")]
+    MultiLabel,
 }
 
 /// What the head reads of the last hidden state.
@@ -213,7 +216,7 @@ impl DebertaConfig {
         let [c2p, p2c] = ["c2p", "p2c"].map(|term| terms.iter().any(|name| name == term));
         let convolution = convolution(&mut json)?;
         let id2label = labels(&mut json)?;
-        let problems = ["regression", "single_label_classification"];
+        let problems = ["regression", "single_label_classification", "multi_label_classification"];
         json.check_names("problem_type", &problems)?;
         let config = Self {
             family,
@@ -245,11 +248,6 @@ impl DebertaConfig {
                 let found = format!("`{}`", self.max_position_embeddings);
                 return wrong("max_position_embeddings", expected, found);
             }
-        }
-        if self.problem_type == Some(ProblemType::Regression) && self.num_labels() != 1 {
-            let found = format!("regression with {} labels", self.num_labels());
-            let supported = "regression with 1 label";
-            return Err(Error::unsupported(file, "problem_type", found, supported));
         }
         if !self.relative_attention {
             return Ok(());

@@ -108,7 +108,7 @@ pub(super) fn check_load(
     check_depth(config.num_hidden_layers, store)
 }
 
-fn is_score(name: &str) -> bool {
+pub(super) fn is_score(name: &str) -> bool {
     name.starts_with("score")
 }
 

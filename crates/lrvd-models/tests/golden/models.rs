@@ -263,6 +263,7 @@ impl Inputs {
         Ok(Some(match config.problem() {
             ProblemType::Classification => self.classes(labels, config.num_labels())?,
             ProblemType::Regression => Targets::Scores(self.floats(labels.to_vec(), 1)),
+            ProblemType::MultiLabel => panic!("no fixture has several labels an example"),
         }))
     }
 
