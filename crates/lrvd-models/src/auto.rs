@@ -24,6 +24,15 @@ pub enum AutoModel {
 }
 
 impl AutoModel {
+    /// The model with a head of its own for [`LlamaForCausalLm::untied_for`] these parameters.
+    #[must_use]
+    pub fn untied_for<'a>(self, parameters: impl Iterator<Item = &'a str>) -> Self {
+        match self {
+            Self::Llama(model) => Self::Llama(model.untied_for(parameters)),
+            other => other,
+        }
+    }
+
     /// Gradient checkpointing: whether the backward pass computes a layer's activations again instead of holding those
     /// of all layers. Costs one more forward pass a step.
     pub fn recompute(&mut self, recomputes: bool) {

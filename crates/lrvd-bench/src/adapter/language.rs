@@ -114,7 +114,10 @@ impl SavedLanguageModel {
     ) -> Result<Self> {
         let info = match &adapter.files.description {
             Some(Description::Language(info)) => Some(info.clone()),
-            _ if adapter.files.peft.config.task_type.as_deref() == Some(TASK_TYPE) => None,
+            _ if adapter.files.peft.config.task_type.as_deref() == Some(TASK_TYPE) => {
+                adapter.check_made_elsewhere()?;
+                None
+            }
             _ => {
                 let dir = adapter.folder.display();
                 return Err(anyhow!("`{dir}` holds no adapter of the task `{TASK_TYPE}`"));
@@ -124,6 +127,7 @@ impl SavedLanguageModel {
         let usual = info.as_ref().map_or(BasePrecision::F32, |info| info.base_precision);
         let dtype = backbone.stored_as(precision.unwrap_or(usual))?;
         let model = load_language_model(&backbone, false, device, dtype)?;
+        let model = model.untied_for(adapter.files.peft.saved.keys().map(String::as_str));
         let mut saved = Self::of(info, adapter, backbone, model, device)?;
         saved.model = saved.model.valid();
         saved.tokenizer = TextTokenizer::find(&adapter.folder)?;

@@ -349,6 +349,7 @@ fn is_finite(
 ) -> Result<bool> {
     let mut logits = values(model.logits(batch, &Pass::mean()));
     if let Some(adapter) = adapter {
+        model = model.untied_for(adapter.saved.keys().map(String::as_str));
         attach_peft(&mut model, adapter, false)?;
         logits.extend(values(model.logits(batch, &Pass::mean())));
     }

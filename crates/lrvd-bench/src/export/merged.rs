@@ -75,10 +75,11 @@ pub fn export_merged(
     let store = backbone.architecture.open_weights(model)?;
     let lora = adapter.files.peft.to_lora()?;
     let plan = Plan::new(&backbone.architecture, &store, &lora)?;
+    let untied = plan.untied;
     let building = AtomicDir::create(out)?;
     let folder = building.path();
     let (tensors, parameters) = plan.write(&store, &lora, folder)?;
-    let config = config(&backbone, info.as_ref(), plan.untied)?;
+    let config = config(&backbone, info.as_ref(), untied)?;
     write_json(&folder.join("config.json"), &config, JsonLayout::Pretty)?;
     companions(model, folder)?;
     if info.is_none() {
@@ -92,20 +93,27 @@ pub fn export_merged(
     let compare = |limit| compare(adapter, info.as_ref(), folder, limit, device);
     let difference = verify.map(compare).transpose()?;
     building.commit()?;
-    Ok(MergeReport { ranks, tensors, parameters, untied: plan.untied, difference, warnings })
+    Ok(MergeReport { ranks, tensors, parameters, untied, difference, warnings })
 }
 
-struct Plan {
-    /// The tensors of the merged model, and those of the base that they are made of; `None` for one of the adapter's.
-    tensors: BTreeMap<String, Option<String>>,
+/// A tensor that one of the merged model is made of.
+#[derive(Clone)]
+enum Origin<'a> {
+    /// The base's of this name.
+    Base(String),
+    Adapter(&'a HostTensor),
+}
+
+struct Plan<'a> {
+    tensors: BTreeMap<String, Origin<'a>>,
     untied: bool,
 }
 
-impl Plan {
+impl<'a> Plan<'a> {
     fn new(
         architecture: &Architecture,
         store: &WeightStore,
-        adapter: &PeftAdapter,
+        adapter: &'a PeftAdapter,
     ) -> Result<Self> {
         let tied =
             matches!(architecture, Architecture::Llama(config) if config.tie_word_embeddings);
@@ -115,13 +123,33 @@ impl Plan {
             Architecture::Llama(_) => name.ends_with(".rotary_emb.inv_freq"),
         };
         let kept = |name: &&str| !(is_spare(name) || (tied || scored) && *name == LM_HEAD);
-        let base = store.names().filter(kept).map(|name| (name.to_owned(), Some(name.to_owned())));
-        let mut tensors: BTreeMap<String, Option<String>> = base.collect();
-        let untied = tied && adapter.modules.contains_key("lm_head");
-        if untied {
-            tensors.insert(LM_HEAD.to_owned(), Some(EMBEDDINGS.to_owned()));
+        let base = store.names().filter(kept);
+        let base = base.map(|name| (name.to_owned(), Origin::Base(name.to_owned())));
+        let mut tensors: BTreeMap<String, Origin<'_>> = base.collect();
+        let other =
+            |(name, tensor): (&String, &'a HostTensor)| (name.clone(), Origin::Adapter(tensor));
+        if let Some(name) =
+            adapter.base.keys().find(|name| !store.contains(name) && *name != LM_HEAD)
+        {
+            return Err(lrvd_burn::Error::no_tensor(store.path(), name).into());
         }
-        tensors.extend(adapter.saved.keys().map(|name| (name.clone(), None)));
+        tensors.extend(adapter.base.iter().map(other));
+        let replaced = |name: &&str| adapter.saved.contains_key(*name);
+        let is_changed =
+            adapter.modules.contains_key("lm_head") || [LM_HEAD, EMBEDDINGS].iter().any(replaced);
+        let untied = tied && !scored && is_changed;
+        if tied {
+            // Of tied weights PEFT changes both, unless one is stored whole.
+            let both = tensors.remove(LM_HEAD).or(tensors.get(EMBEDDINGS).cloned());
+            if let Some(both) = both {
+                let second = untied.then(|| (LM_HEAD.to_owned(), both.clone()));
+                tensors.extend(second.into_iter().chain([(EMBEDDINGS.to_owned(), both)]));
+            }
+        }
+        tensors.extend(adapter.saved.iter().map(other));
+        if scored {
+            tensors.remove(LM_HEAD);
+        }
         if let Architecture::Deberta(config) = architecture {
             let head = config.family.head().into_iter();
             let head =
@@ -149,10 +177,10 @@ impl Plan {
     ) -> Result<(usize, usize)> {
         let sizes = self.tensors.iter().map(|(name, origin)| {
             let shape = match origin {
-                Some(base) => store.shape(base),
-                None => adapter.saved.get(name).map(HostTensor::shape),
+                Origin::Base(base) => store.shape(base).unwrap_or_default(),
+                Origin::Adapter(tensor) => tensor.shape(),
             };
-            (name, shape.unwrap_or_default().iter().product::<usize>())
+            (name, shape.iter().product::<usize>())
         });
         let sizes: Vec<(&String, usize)> = sizes.collect();
         let shards = shards(&sizes, SHARD);
@@ -180,14 +208,13 @@ impl Plan {
 
     fn tensor(&self, name: &str, store: &WeightStore, adapter: &PeftAdapter) -> Result<HostTensor> {
         let wrong = |source| anyhow!("module `{name}`: {source}");
-        let (base, update): (HostTensor, Option<&PeftModule>) = match &self.tensors[name] {
-            Some(base) => {
-                let path = name.strip_suffix(".weight");
-                (store.read(base)?, path.and_then(|path| adapter.modules.get(path)))
-            }
-            // Absent ones are not in the plan.
-            None => (adapter.saved[name].clone(), None),
+        // Absent ones are not in the plan.
+        let base = match &self.tensors[name] {
+            Origin::Base(base) => store.read(base)?,
+            Origin::Adapter(tensor) => (*tensor).clone(),
         };
+        let update: Option<&PeftModule> =
+            name.strip_suffix(".weight").and_then(|path| adapter.modules.get(path));
         match update {
             Some(module) => module.merged(&base).map_err(wrong),
             None if base.is_float() => {
@@ -197,6 +224,23 @@ impl Plan {
             None => Ok(base),
         }
     }
+}
+
+/// The weights in the adapter's file that are not those of its base.
+pub(super) fn other_weights(
+    backbone: &Backbone,
+    adapter: &PeftAdapter,
+) -> Result<BTreeMap<String, HostTensor>> {
+    let store = backbone.architecture.open_weights(&backbone.location.folder)?;
+    let mut others = BTreeMap::new();
+    for (name, tensor) in &adapter.base {
+        let is_tied = name == LM_HEAD && !store.contains(name);
+        let own = store.read(if is_tied { EMBEDDINGS } else { name })?;
+        if own.to_f32()? != tensor.to_f32()? {
+            others.insert(name.clone(), tensor.clone());
+        }
+    }
+    Ok(others)
 }
 
 /// Names in files of at most `limit` bytes of single-precision values, in order; a larger tensor has its own.

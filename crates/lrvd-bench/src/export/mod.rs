@@ -8,7 +8,7 @@ use std::path::Path;
 
 use anyhow::bail;
 use lrvd_burn::files::AtomicDir;
-use lrvd_burn::peft::{CapReport, ExportLayout, ExportSummary};
+use lrvd_burn::peft::{CapReport, ExportLayout, ExportSummary, PeftAdapter};
 use lrvd_models::llama::gguf::{GgufAdapter, write_gguf_adapter};
 
 use crate::adapter::{Adapter, ClassifierInfo, Description};
@@ -87,10 +87,12 @@ pub fn export_gguf(adapter: &Adapter, command: &str, out: &Path) -> Result<GgufE
              `--to peft`"
         );
     }
+    let peft = adapter.files.peft.clone();
+    let peft = PeftAdapter { base: merged::other_weights(&backbone, &peft)?, ..peft };
     let building = AtomicDir::create(out)?;
     let file = building.path().join(GGUF_FILE);
     let name = info.as_ref().map_or(TEXTS, |info| &info.goal.name);
-    let written = write_gguf_adapter(&adapter.files.peft, config, name, &file)?;
+    let written = write_gguf_adapter(&peft, config, name, &file)?;
     let card = Card::of(adapter, info.as_ref(), &written.ranks, command)?;
     card.write(CardFormat::Gguf { file: GGUF_FILE }, building.path())?;
     building.commit()?;

@@ -123,6 +123,8 @@ pub struct PeftAdapter {
     pub modules: BTreeMap<String, PeftModule>,
     /// Parameters of modules that are stored whole, by parameter name in the model.
     pub saved: BTreeMap<String, HostTensor>,
+    /// Weights of the base in the file, by parameter name in the model: PEFT puts them in the place of the model's own.
+    pub base: BTreeMap<String, HostTensor>,
     /// Tensors of the file that are known and not used.
     pub ignored: Vec<String>,
 }
@@ -153,13 +155,14 @@ impl PeftAdapter {
         // Modules that a reallocation lists must be there, whatever is left of them.
         let listed = config.kept().iter().map(|(path, _)| (path.clone(), BTreeMap::new()));
         let mut factors: BTreeMap<String, BTreeMap<Factor, &str>> = listed.collect();
-        let mut saved_keys = BTreeMap::new();
+        let (mut saved_keys, mut base_keys) = (BTreeMap::new(), BTreeMap::new());
         for key in file.names() {
             let unexpected = match parse_key(&config, key) {
                 Key::Factor { path, factor } if rules.targets(&path) => {
                     factors.entry(path).or_default().insert(factor, key)
                 }
                 Key::Saved(parameter) => saved_keys.insert(parameter, key),
+                Key::Base(parameter) => base_keys.insert(parameter, key),
                 Key::Ignored(reason) => {
                     let shape = file.shape(key).unwrap_or_default();
                     report.ignored.push(format!("`{key}` {shape:?}: {reason}"));
@@ -178,13 +181,16 @@ impl PeftAdapter {
                 modules.insert(path, module);
             }
         }
-        let mut saved = BTreeMap::new();
-        for (parameter, key) in saved_keys {
-            let tensor = file.read(key)?;
-            report.check_finite(key, tensor.first_non_finite());
-            saved.insert(parameter, tensor);
-        }
-        Ok(Self { config, modules, saved, ignored: report.into_result()?.ignored })
+        let mut whole = |keys: BTreeMap<String, &str>| {
+            let read = keys.into_iter().map(|(parameter, key)| {
+                let tensor = file.read(key)?;
+                report.check_finite(key, tensor.first_non_finite());
+                Ok((parameter, tensor))
+            });
+            read.collect::<Result<_, Error>>()
+        };
+        let (saved, base) = (whole(saved_keys)?, whole(base_keys)?);
+        Ok(Self { config, modules, saved, base, ignored: report.into_result()?.ignored })
     }
 }
 

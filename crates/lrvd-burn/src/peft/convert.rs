@@ -44,7 +44,7 @@ impl PeftAdapter {
             ..self.config.clone()
         };
         let config = describe(&config, &modules);
-        Ok(Self { config, modules, saved: self.saved.clone(), ignored: self.ignored.clone() })
+        Ok(Self { config, modules, ..self.clone() })
     }
 
     /// The adapter as plain `LoRA` with no module above `rank`: those above keep their largest singular directions.

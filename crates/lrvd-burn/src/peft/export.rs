@@ -8,7 +8,7 @@ use lrvd_core::error::quoted;
 use super::adapter::{PeftAdapter, PeftModule, WEIGHTS_FILE, exact_alpha, no_module};
 use super::config::{CONFIG_FILE, PeftConfig, PeftMethod, TargetModules};
 use super::convert::{describe, floats};
-use super::rules::{Factor, adalora_scaling, factor_key, saved_key};
+use super::rules::{Factor, adalora_scaling, base_key, factor_key, saved_key};
 use crate::error::Error;
 use crate::files::{HostTensor, LoadReport, write_atomic, write_safetensors};
 use crate::text::{cell, code, printable_json};
@@ -132,6 +132,9 @@ impl PeftAdapter {
             }
         }
         tensors.extend(self.saved.iter().map(|(name, tensor)| (saved_key(name), tensor.clone())));
+        let is_adapted = |path: &str| self.modules.contains_key(path);
+        let base = self.base.iter();
+        tensors.extend(base.map(|(name, tensor)| (base_key(name, is_adapted), tensor.clone())));
         Ok(tensors)
     }
 

@@ -21,7 +21,10 @@ use crate::model::{NamedModule, check_distinct};
 use crate::parameters::{Group, NamedParameter, ParameterValue};
 
 /// Puts `adapter` on `model`: factors on the layers at the module paths, and the parameters of
-/// modules that are stored whole in place of the model's own.
+/// modules that are stored whole, and weights of the base that are in the file, in place of the model's own.
+///
+/// Of two weights that are tied and of which one is stored whole, PEFT leaves the other as it was: unless the file says
+/// the same of both, that is an error, and the model must be untied first.
 ///
 /// Dropout is off and there is no posterior. Factors and stored parameters become trainable if
 /// `trainable` is set and frozen if not; every other parameter stays as it is. Factors are
@@ -33,7 +36,7 @@ pub fn attach_peft(
     adapter: &PeftAdapter,
     trainable: bool,
 ) -> Result<LoadReport, Error> {
-    let PeftAdapter { config, modules, saved, ignored } = adapter;
+    let PeftAdapter { config, modules, saved, base, ignored } = adapter;
     let rules = config.rules()?;
     // PEFT would leave a layer without its factors at its initial state, and say nothing.
     let mut report = LoadReport::new("adapter modules");
@@ -45,6 +48,12 @@ pub fn attach_peft(
     let (mut paths, mut factors) = (Vec::new(), Ok(BTreeMap::new()));
     model.visit_layers(&mut |path, layer| {
         paths.push(path.to_owned());
+        let is_quantised = matches!(layer.weight.base().dtype(), DType::QFloat(_));
+        if is_quantised && base.contains_key(&format!("{path}.weight")) {
+            let expected = "not quantised: the adapter's file has a weight in its place";
+            let error = Err(Error::module(path, "weight", expected, "quantised"));
+            return insert(&mut factors, path, error);
+        }
         if !rules.targets(path) {
             return;
         }
@@ -66,16 +75,19 @@ pub fn attach_peft(
     report.unexpected.extend(unexpected.flat_map(|path| names(path)));
     let LoadReport { mut applied, .. } = report.into_result()?;
 
+    let tied = tied_weights(model);
+    let base = base_weights(adapter, &tied)?;
     let mut report = LoadReport::new("adapter modules stored whole");
     let (mut known, mut whole) = (BTreeSet::new(), Ok(BTreeMap::new()));
     model.visit_parameters(&mut |p| {
-        if is_adapter(p.group) || !config.saves(p.name) {
+        let is_saved = config.saves(p.name);
+        if is_adapter(p.group) || !(is_saved || base.contains_key(p.name)) {
             return;
         }
         known.insert(p.name.to_owned());
         let key = saved_key(p.name);
         // A head that was trained and not saved is the commonest way to lose a classifier.
-        let Some(tensor) = saved.get(p.name) else {
+        let Some(tensor) = saved.get(p.name).or(base.get(p.name).copied()) else {
             report.missing.push(key);
             return;
         };
@@ -84,13 +96,18 @@ pub fn attach_peft(
             shape.reverse();
         }
         if report.check_shape(&key, &shape, tensor.shape()) {
+            report.applied.push(key);
+            // The copy of a weight that is the base's would take memory.
+            if !is_saved && is_equal(&p, tensor) {
+                return;
+            }
             let in_memory = if p.transposed { tensor.transpose2() } else { Ok(tensor.clone()) };
             let values = in_memory.and_then(|tensor| tensor.to_f64());
             insert(&mut whole, p.name, values.map_err(|source| unusable(p.name, source)));
-            report.applied.push(key);
         }
     });
-    let unexpected = saved.keys().filter(|name| !known.contains(*name));
+    let unexpected = saved.keys().chain(base.keys());
+    let unexpected = unexpected.filter(|name| !known.contains(*name) && !tied.contains_key(*name));
     report.unexpected.extend(unexpected.map(|name| saved_key(name)));
     applied.extend(report.into_result()?.applied);
 
@@ -106,10 +123,59 @@ pub fn attach_peft(
     model.visit_parameters_mut(&mut |p| {
         let Some(values) = whole.get(p.name).filter(|_| !is_adapter(p.group)) else { return };
         p.value.set_data(TensorData::new(values.clone(), p.value.shape()));
-        p.value.set_trainable(trainable);
+        if saved.contains_key(p.name) {
+            p.value.set_trainable(trainable);
+        }
     });
     let ignored = ignored.clone();
     Ok(LoadReport { applied, ignored, ..LoadReport::new("adapter modules") })
+}
+
+/// The weights of layers that are tied to an earlier parameter, and that one, by name.
+fn tied_weights(model: &impl NamedModule) -> BTreeMap<String, String> {
+    let (mut first, mut tied) = (BTreeMap::new(), BTreeMap::new());
+    model.visit_parameters(&mut |p| drop(first.insert(p.value.id().val(), p.name.to_owned())));
+    model.visit_layers(&mut |path, layer| {
+        let name = format!("{path}.weight");
+        if let Some(first) = first.get(&layer.weight.id.val()).filter(|first| **first != name) {
+            tied.insert(name, first.clone());
+        }
+    });
+    tied
+}
+
+/// The weights of the base that the file of `adapter` replaces, by parameter; of `tied` ones by that of the first.
+fn base_weights<'a>(
+    PeftAdapter { saved, base, .. }: &'a PeftAdapter,
+    tied: &BTreeMap<String, String>,
+) -> Result<BTreeMap<String, &'a HostTensor>, Error> {
+    let mut weights: BTreeMap<_, _> =
+        base.iter().map(|(name, tensor)| (name.clone(), tensor)).collect();
+    for (name, first) in tied {
+        // PEFT reads the later one last.
+        let shared = weights.remove(name).or(weights.get(first).copied());
+        let [own, other] = [first, name].map(|name| saved.get(name).or(shared));
+        let is_same = match (own, other) {
+            (Some(own), Some(other)) => own == other,
+            (None, None) => true,
+            _ => false,
+        };
+        if !is_same {
+            let path = name.strip_suffix(".weight").unwrap_or(name);
+            let expected = format!("not tied to `{first}`: the adapter has different ones");
+            return Err(Error::module(path, "weight", expected, "tied"));
+        }
+        weights.extend(shared.map(|shared| (first.clone(), shared)));
+        weights.retain(|name, _| !saved.contains_key(name));
+    }
+    Ok(weights)
+}
+
+/// Whether a parameter has the values of `tensor`, in the type that it is held in.
+fn is_equal(p: &NamedParameter<'_>, tensor: &HostTensor) -> bool {
+    take(p.value, p.transposed)
+        .and_then(|own| Ok(own.to_f64()? == tensor.to_f64()?))
+        .unwrap_or(false)
 }
 
 /// Takes the adapters of `model`, and every trainable parameter outside them, onto the host.
@@ -150,7 +216,11 @@ pub fn peft_from_model(
         return Err(Error::module(path, "role", "either adapted or stored whole", found));
     }
     let saved = take_parameters(model, |p| !is_adapter(p.group) && config.saves(p.name))?;
-    Ok(PeftAdapter { config, modules, saved, ignored: Vec::new() })
+    // PEFT would leave a weight that is tied to one of them as it was.
+    let follow = tied_weights(model).into_iter();
+    let base = follow.filter_map(|(name, first)| Some((name, saved.get(&first)?.clone())));
+    let base = base.collect();
+    Ok(PeftAdapter { config, modules, saved, base, ignored: Vec::new() })
 }
 
 /// Adds what a visit found, or keeps the first error.

@@ -6,6 +6,8 @@
 //! | `base_model.model.{path}.lora_A.weight` | `LoRA`, `[rank, d_in]`; `lora_B` is `[d_out, rank]` |
 //! | `base_model.model.{path}.lora_A` | `AdaLoRA`, also `lora_B` and `lora_E`, `[rank, 1]` |
 //! | `base_model.model.{path}.{parameter}` | a parameter of a module that is stored whole |
+//! | `base_model.model.{path}.base_layer.{parameter}` | a weight of the base, below an adapter |
+//! | `base_model.model.{path}.{parameter}` of an embedding | a weight of the base |
 //!
 //! Python's regular expressions are evaluated by the `regex` crate. It has no look-around and no
 //! back-references; a pattern with one is an error, never a different set of modules.
@@ -20,8 +22,10 @@ use crate::model::OUTPUT_LAYER;
 const ADALORA_EPSILON: f64 = 1e-5;
 /// Start of every name.
 const PREFIX: &str = "base_model.model.";
-/// End of the name of an input embedding that PEFT saves along with an adapted head.
-const EMBEDDING: &str = "embed_tokens.weight";
+/// Ends of the names of the embeddings that PEFT saves along with an adapted or a resized one.
+const EMBEDDINGS: [&str; 2] = ["embed_tokens.weight", "lm_head.weight"];
+/// The part of a name under which PEFT holds the base's weight of an adapted layer.
+const BASE_LAYER: &str = ".base_layer.";
 
 /// A configuration with its patterns compiled.
 ///
@@ -203,6 +207,8 @@ pub(super) enum Key {
     },
     /// A parameter of a module that is stored whole, under its name in the model.
     Saved(String),
+    /// A weight of the base, under its name in the model.
+    Base(String),
     /// Known and not used.
     Ignored(&'static str),
     Unknown,
@@ -219,6 +225,14 @@ pub(super) fn saved_key(parameter: &str) -> String {
     format!("{PREFIX}{parameter}")
 }
 
+/// Name of a weight of the base, which stands below an adapter or not.
+pub(super) fn base_key(parameter: &str, is_adapted: impl Fn(&str) -> bool) -> String {
+    match parameter.rsplit_once('.').filter(|(path, _)| is_adapted(path)) {
+        Some((path, end)) => format!("{PREFIX}{path}{BASE_LAYER}{end}"),
+        None => saved_key(parameter),
+    }
+}
+
 /// Reads a name; an adapter name inside it, as some tools leave there, is dropped.
 pub(super) fn parse_key(config: &PeftConfig, key: &str) -> Key {
     let Some(name) = key.strip_prefix(PREFIX) else {
@@ -227,8 +241,8 @@ pub(super) fn parse_key(config: &PeftConfig, key: &str) -> Key {
     if let Some(factor) = parse_factor(&config.method, name) {
         return factor;
     }
-    if name.contains(".base_layer.") {
-        return Key::Ignored("a frozen weight of the base model");
+    if name.contains(BASE_LAYER) {
+        return Key::Base(name.replacen(BASE_LAYER, ".", 1));
     }
     if name.contains(".original_module.") {
         return Key::Ignored("the base model's own copy of a module that is stored whole");
@@ -243,8 +257,10 @@ pub(super) fn parse_key(config: &PeftConfig, key: &str) -> Key {
     };
     if config.saves(&parameter) {
         Key::Saved(parameter)
-    } else if name == EMBEDDING || name.ends_with(&format!(".{EMBEDDING}")) {
-        Key::Ignored("the base model's embedding, saved along with an adapted head")
+    } else if EMBEDDINGS.iter().any(|end| {
+        name.strip_suffix(end).is_some_and(|start| start.is_empty() || start.ends_with('.'))
+    }) {
+        Key::Base(name.to_owned())
     } else {
         Key::Unknown
     }

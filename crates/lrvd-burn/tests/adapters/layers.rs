@@ -144,7 +144,8 @@ fn targets_that_do_not_fit_are_rejected_by_name() {
     let module = PeftModule::lora(factor(&[2, 7]), factor(&[7, 2]), 4.0, 2).unwrap();
     let config = PeftConfig::lora(2, 8.0, TargetModules::Names(vec!["first".to_owned()]));
     let modules = [("net.first".to_owned(), module)].into();
-    let adapter = PeftAdapter { config, modules, saved: [].into(), ignored: Vec::new() };
+    let adapter =
+        PeftAdapter { config, modules, saved: [].into(), base: [].into(), ignored: Vec::new() };
     assert_eq!(attach_peft(&mut net, &adapter, false).unwrap_err().to_string(), error);
     assert!(net.first.adapter().is_none() && net.second.adapter().is_none());
 }

@@ -16,7 +16,7 @@ use super::head::{answer_logits, check_load, indices, is_spare};
 use super::model::LlamaModel;
 use crate::batch::{Prefixes, TokenBatch};
 use crate::error::{Error, Result};
-use crate::source::{Loaded, Precision, WeightSource};
+use crate::source::{Loaded, Precision, WeightSource, frozen};
 
 /// Name of the head's weight in a checkpoint.
 const HEAD_WEIGHT: &str = "lm_head.weight";
@@ -114,6 +114,17 @@ impl LlamaForCausalLm {
             WeightSource::checkpoint(store, &|_| false, &ignored, seed, device, precision);
         let model = Self::on(decoder, &mut source, &config);
         Ok((model, source.finish()?))
+    }
+
+    /// The same model with a separate head, if one of the `parameters` that are to be replaced is the head or the
+    /// embedding that it is tied to: PEFT replaces either without the other.
+    #[must_use]
+    pub fn untied_for<'a>(mut self, mut parameters: impl Iterator<Item = &'a str>) -> Self {
+        if self.tied && parameters.any(|name| [EMBEDDINGS, HEAD_WEIGHT].contains(&name)) {
+            self.lm_head.weight = frozen(self.model.embeddings().transpose());
+            self.tied = false;
+        }
+        self
     }
 
     /// The same model as a classifier among the answers `answer_ids`, in the order of the classes: as a

@@ -32,6 +32,8 @@ pub(crate) fn deberta(case: &mut Case) -> Result<()> {
 
 pub(crate) fn llama(case: &mut Case) -> Result<()> {
     let model = load_llama(&case.dir.join("base"), case.dtype)?;
+    let saved = read(case, "adapter")?.saved;
+    let model = model.untied_for(saved.keys().map(String::as_str));
     let inputs = Inputs::read(case, &LLAMA_INPUTS)?;
     let (batch, (answers, right)) = (inputs.batch(0)?, inputs.answers()?);
     adapted(case, model, |model| {

@@ -305,7 +305,7 @@ fn adapter(modules: &[(&str, PeftModule)]) -> PeftAdapter {
     let config = PeftConfig::lora(3, 6.0, TargetModules::Names(vec!["q_proj".to_owned()]));
     let modules = modules.iter().map(|(path, module)| ((*path).to_owned(), module.clone()));
     let (saved, ignored) = (BTreeMap::new(), Vec::new());
-    PeftAdapter { config, modules: modules.collect(), saved, ignored }
+    PeftAdapter { config, modules: modules.collect(), saved, base: [].into(), ignored }
 }
 
 #[test]

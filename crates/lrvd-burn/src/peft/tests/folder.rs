@@ -76,11 +76,27 @@ fn every_fault_of_a_file_is_listed() {
 
 #[test]
 fn known_extras_are_ignored_and_reported() {
-    let name = "base_model.model.deberta.q.base_layer.weight";
+    let name = "base_model.model.deberta.q.original_module.weight";
     let extra = [(name.to_owned(), f32s(&[2, 3], &[1.0; 6]))];
     let adapter = edited("deberta_lora_r4", |tensors| tensors.extend(extra)).unwrap();
-    let expected = format!("`{name}` [2, 3]: a frozen weight of the base model");
+    let expected =
+        format!("`{name}` [2, 3]: the base model's own copy of a module that is stored whole");
     assert_eq!(adapter.ignored, [expected]);
+}
+
+#[test]
+fn weights_of_the_base_are_read_and_written_again() {
+    let path = "deberta.encoder.layer.0.attention.self.query_proj";
+    let name = format!("base_model.model.{path}.base_layer.weight");
+    let weight = f32s(&[32, 32], &[0.25; 1024]);
+    let embedding = ("base_model.model.lm_head.weight".to_owned(), f32s(&[1, 2], &[1.0, 2.0]));
+    let extra = [(name.clone(), weight.clone()), embedding.clone()];
+    let adapter = edited("deberta_lora_r4", |tensors| tensors.extend(extra)).unwrap();
+    assert_eq!(adapter.base[&format!("{path}.weight")], weight);
+    let dir = tempdir().unwrap();
+    adapter.write(dir.path(), ExportLayout::Ragged).unwrap();
+    let written = WeightStore::open(dir.path().join(WEIGHTS_FILE)).unwrap().read_all().unwrap();
+    assert_eq!((&written[&name], &written[&embedding.0]), (&weight, &embedding.1));
 }
 
 #[test]

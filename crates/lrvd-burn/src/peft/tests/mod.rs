@@ -20,7 +20,13 @@ fn f32s(shape: &[usize], values: &[f32]) -> HostTensor {
 /// An adapter of these modules alone.
 fn adapter(config: PeftConfig, modules: &[(&str, PeftModule)]) -> PeftAdapter {
     let modules = modules.iter().map(|(path, module)| ((*path).to_owned(), module.clone()));
-    PeftAdapter { config, modules: modules.collect(), saved: [].into(), ignored: Vec::new() }
+    PeftAdapter {
+        config,
+        modules: modules.collect(),
+        saved: [].into(),
+        base: [].into(),
+        ignored: Vec::new(),
+    }
 }
 
 fn report(error: Error) -> LoadReport {

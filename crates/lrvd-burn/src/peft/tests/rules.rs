@@ -110,12 +110,15 @@ fn names_of_tensors() {
         assert_eq!(parse_key(config, &saved_key(name)), expected, "{name}");
         assert_eq!(parse_key(config, name), Key::Unknown, "{name} without the prefix");
     }
-    for name in [
-        "lm_head.base_layer.weight",
-        "model.embed_tokens.weight",
-        "classifier.original_module.weight",
+    let original = saved_key("classifier.original_module.weight");
+    assert!(matches!(parse_key(&lora, &original), Key::Ignored(_)));
+    for (name, parameter) in [
+        ("lm_head.base_layer.weight", "lm_head.weight"),
+        ("h.0.q.base_layer.bias", "h.0.q.bias"),
+        ("model.embed_tokens.weight", "model.embed_tokens.weight"),
+        ("lm_head.weight", "lm_head.weight"),
     ] {
-        assert!(matches!(parse_key(&lora, &saved_key(name)), Key::Ignored(_)), "{name}");
+        assert_eq!(parse_key(&lora, &saved_key(name)), Key::Base(parameter.into()), "{name}");
     }
     // Listed, the embedding is a trained parameter.
     let listed = config(|c| c.modules_to_save = vec!["embed_tokens".into()]);

@@ -40,10 +40,11 @@ pub fn write_gguf_adapter(
     name: &str,
     path: &Path,
 ) -> Result<GgufAdapter> {
-    if !adapter.saved.is_empty() {
+    let whole: Vec<&String> = adapter.saved.keys().chain(adapter.base.keys()).collect();
+    if !whole.is_empty() {
         return Err(Error::Adapter(format!(
             "the adapter holds whole parameters ({}), which an adapter of llama.cpp cannot",
-            quoted(adapter.saved.keys())
+            quoted(whole)
         )));
     }
     let adapter = adapter.to_lora()?;

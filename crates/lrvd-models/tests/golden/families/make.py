@@ -16,7 +16,7 @@ import peft
 import safetensors
 import torch
 import transformers
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file, save_file
 from torch.nn.functional import cross_entropy, log_softmax
 
 OUT = Path(sys.argv[1])
@@ -202,14 +202,18 @@ def decoder(name, config, kind, lengths, seed, left=False, prefill=4):
     write(folder, "llama_causal_lm", inputs, exact, single, mask, dict(kv_cache=dict(prefill_columns=prefill)))
 
 
-def adapter(name, config, kind, targets, task, seed):
-    """PEFT's LoRA on a model: outputs with and without it, gradients of its tensors, merged weights."""
+def adapter(name, config, kind, targets, task, seed, save=None, other=None):
+    """PEFT's LoRA on a model: outputs with and without it, gradients of its tensors, merged weights.
+
+    Modules of `save` are stored whole; the tensor of the file whose name ends in `other` becomes another than the base's.
+    """
     folder, random = OUT / name, np.random.default_rng(seed)
     config.update(dict(attn_implementation="eager"))
     model = kind(config)
     randomise(model, seed)
     model.save_pretrained(folder / "base")
-    lora = peft.LoraConfig(r=4, lora_alpha=16, target_modules=targets, task_type=task, lora_dropout=0.1)
+    lora = peft.LoraConfig(r=4, lora_alpha=16, target_modules=targets, task_type=task, lora_dropout=0.1,
+                           modules_to_save=save)
     with_adapter = peft.get_peft_model(model, lora)
     torch.manual_seed(seed)
     for n, p in with_adapter.named_parameters():
@@ -218,6 +222,12 @@ def adapter(name, config, kind, targets, task, seed):
     with_adapter.peft_config["default"].base_model_name_or_path = "base"
     with_adapter.save_pretrained(folder / "adapter")
     (folder / "adapter" / "README.md").unlink(missing_ok=True)
+    if other:
+        file = folder / "adapter" / "adapter_model.safetensors"
+        tensors = load_file(file)
+        [changed] = [n for n in tensors if n.endswith(other)]
+        tensors[changed] = tensors[changed] + random.normal(size=tensors[changed].shape).astype(np.float32) * 0.3
+        save_file(tensors, file, {"format": "pt"})
     decodes, lengths = task == "CAUSAL_LM", [12, 7]
     special = None if decodes else (0, 2)
     ids, mask = ids_and_mask(random, config.vocab_size, lengths, special=special, pad=config.pad_token_id or 0)
@@ -236,8 +246,11 @@ def adapter(name, config, kind, targets, task, seed):
             rotary = m.base_model.model.model.rotary_emb
             rotary.inv_freq = rotary.compute_default_rope_parameters(m.base_model.model.config)[0].to(m.dtype)
         run = lambda: m(input_ids=t["input_ids"], attention_mask=t["attention_mask"]).logits
-        with torch.no_grad(), m.disable_adapter():
-            found = dict(base_logits=run())
+        found = {}
+        # The file's weight of the base is there without the adapter, too.
+        if not other:
+            with torch.no_grad(), m.disable_adapter():
+                found = dict(base_logits=run())
         logits = found["logits"] = run()
         if decodes:
             logits = logits[torch.arange(len(lengths)), t["attention_mask"].sum(1) - 1][:, t["answer_token_ids"]]
@@ -279,3 +292,11 @@ PEFT_ROBERTA = T.RobertaConfig(**R, num_labels=3)
 adapter("peft/roberta_lora", PEFT_ROBERTA, T.RobertaForSequenceClassification, ["query", "value"], "SEQ_CLS", 11)
 PEFT_BERT = T.BertConfig(**ENCODER, **ENCODERS, num_labels=3)
 adapter("peft/bert_lora", PEFT_BERT, T.BertForSequenceClassification, ["query", "key", "value", "dense"], "SEQ_CLS", 12)
+SMALL = DECODER | dict(num_hidden_layers=1)
+LLAMA, TIED = T.LlamaConfig(**SMALL), T.LlamaConfig(**SMALL, tie_word_embeddings=True)
+Q_HEAD, Q_V = ["q_proj", "lm_head"], ["q_proj", "v_proj"]
+adapter("peft/llama_base_layer", LLAMA, T.LlamaForCausalLM, Q_HEAD, "CAUSAL_LM", 15, other="lm_head.base_layer.weight")
+adapter("peft/tied_base_layer", TIED, T.LlamaForCausalLM, Q_HEAD, "CAUSAL_LM", 16, other="lm_head.base_layer.weight")
+adapter("peft/tied_embeddings_saved", TIED, T.LlamaForCausalLM, Q_V, "CAUSAL_LM", 17, save=["embed_tokens"])
+adapter("peft/tied_head_saved", TIED, T.LlamaForCausalLM, Q_V, "CAUSAL_LM", 18, save=["lm_head"])
+adapter("peft/tied_both_saved", TIED, T.LlamaForCausalLM, Q_V, "CAUSAL_LM", 19, save=["embed_tokens", "lm_head"])
