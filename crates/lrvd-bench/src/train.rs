@@ -21,7 +21,6 @@ use crate::run::{self, RowSettings, TrainSettings, summary};
 use crate::settings::{Config, LastBatch, TargetModules, Training, evaluate_every};
 use crate::task::Goal;
 
-const LABELS_FILE: &str = "labels.json";
 /// Most steps of a run, as the setting `steps` has it.
 const MAX_STEPS: f64 = 1e9;
 
@@ -111,7 +110,7 @@ pub fn train(
     // Whatever can be rejected is rejected by now: nothing was written before.
     out.begin(&value)?;
     if !goal.is_texts() {
-        write_json(&out.file(LABELS_FILE), &goal.classes, JsonLayout::Pretty)?;
+        write_json(&out.file(run::LABELS_FILE), &goal.classes, JsonLayout::Pretty)?;
     }
     let (requested, note) = match settings.request() {
         RankRequest::Average(rank) => (Some(rank), "asked for"),

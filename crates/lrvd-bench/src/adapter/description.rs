@@ -225,6 +225,12 @@ pub(super) fn nothing_certified(curve: &RiskCoverage, target: f64, delta: f64) -
 impl Description {
     pub fn read(dir: &Path) -> Result<Option<Self>> {
         let [texts, classes] = [LANGUAGE_FILE, CLASSIFIER_FILE].map(|name| dir.join(name));
+        for file in [&texts, &classes] {
+            // A folder or a link to nothing is a damaged description, and not an adapter without one.
+            if file.symlink_metadata().is_ok() && !file.is_file() {
+                bail!("`{}` is not a file, expected the description of an adapter", file.display());
+            }
+        }
         let description = if texts.is_file() {
             Self::Language(read_versioned(&texts, SCHEMA)?)
         } else if classes.is_file() {

@@ -15,17 +15,21 @@ use lrvd_burn::peft::{
 use lrvd_burn::train::{latest_checkpoint, load_checkpoint};
 
 use super::PEFT_CONFIG;
-use super::description::{BaseInfo, ClassifierInfo, Description, RunInfo};
+use super::description::{
+    BaseInfo, CLASSIFIER_FILE, ClassifierInfo, Description, LANGUAGE_FILE, RunInfo,
+};
 use super::seen::SeenRows;
 use crate::backbone::{Backbone, locate_model, split_revision};
 use crate::data::PreparedTask;
 use crate::error::{Kind, Result};
 use crate::method::{FittedRows, Temperatures};
 use crate::run::{
-    ADAPTER_DIR, CHECKPOINT_DIR, RunState, SETTINGS_FILE, TrainSettings, is_run_on_texts,
+    ADAPTER_DIR, CHECKPOINT_DIR, LABELS_FILE, RECORD_FILE, RunState, SETTINGS_FILE, TrainSettings,
+    is_run_on_texts,
 };
 use crate::settings::{CheckpointChoice, Config};
 use crate::task::Goal;
+use crate::text::quoted;
 
 const CHECKPOINT_VALUES: &str = "state.json";
 /// Longest input of an adapter that does not say what it was trained on.
@@ -272,9 +276,32 @@ impl Adapter {
         Ok(check.transpose()?.unwrap_or_default())
     }
 
+    /// Rejects an adapter that was made here and has lost its description: it would be read as one of PEFT.
+    pub(super) fn check_made_elsewhere(&self) -> Result<()> {
+        let run = self.folder.parent().filter(|_| self.folder.ends_with(ADAPTER_DIR));
+        let of_run = [SETTINGS_FILE, RECORD_FILE, LABELS_FILE];
+        let of_run = of_run.into_iter().filter_map(|name| Some(run?.join(name)));
+        // One that a program of the library has saved states no seed.
+        let posterior = self.files.posterior.as_ref();
+        let posterior = posterior.filter(|posterior| posterior.header.seed.is_some());
+        let own = posterior.map(|_| self.folder.join(POSTERIOR_FILE)).into_iter().chain(of_run);
+        let found: Vec<String> =
+            own.filter(|file| file.is_file()).map(|file| file.display().to_string()).collect();
+        if self.files.description.is_some() || found.is_empty() {
+            return Ok(());
+        }
+        bail!(
+            "`{}` has lost its description (`{CLASSIFIER_FILE}`, or `{LANGUAGE_FILE}` of a language model), which has the \
+             classes, the temperature and the base: {} show that it was made here; copy the folder again. Without \
+             `{POSTERIOR_FILE}` and outside the run's folder it is read as any adapter of PEFT",
+            self.folder.display(),
+            quoted(found)
+        );
+    }
+
     fn foreign(&self, backbone: &Backbone) -> Result<ClassifierInfo> {
         self.check_made_elsewhere()?;
-        let AdapterFiles { peft, .. } = &self.files;
+        let AdapterFiles { peft, posterior, .. } = &self.files;
         let encoder = backbone.answering_encoder("an adapter without `lrvd_classifier.json`")?;
         let [_, classifier] = encoder.family.head();
         let head = peft.saved.get(&format!("{classifier}.weight"));

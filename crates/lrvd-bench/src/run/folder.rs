@@ -21,6 +21,7 @@ use crate::record::RunRecord;
 
 pub(crate) const SETTINGS_FILE: &str = "settings.json";
 pub(crate) const RECORD_FILE: &str = "record.json";
+pub(crate) const LABELS_FILE: &str = "labels.json";
 pub(crate) const ADAPTER_DIR: &str = "adapter";
 pub(crate) const CHECKPOINT_DIR: &str = "checkpoints";
 /// Name of the file that says the folder is ours, and is locked.
