@@ -70,7 +70,11 @@ pub(crate) struct AdapterArguments {
 #[derive(Debug, Args)]
 pub(crate) struct AnswerArguments {
     #[command(flatten)]
-    pub(crate) base: OpenOptions,
+    base: OpenOptions,
+    /// Longest input in tokens; what is beyond is cut [default: that of the training, or the model's for an adapter of
+    /// PEFT].
+    #[arg(long, value_name = "N", value_parser = count(), allow_negative_numbers = true)]
+    pub(crate) max_length: Option<usize>,
     /// Draws of the posterior, or of MC dropout's masks; 0 uses the posterior mean [default: 0, or the only number
     /// that a threshold was fitted for; for `eval` the mean and the number of draws in the training settings]. Draws add the mutual information; ten cost 2 to 11 passes.
     #[arg(long, value_name = "K", value_parser = draws(), allow_negative_numbers = true)]
@@ -94,6 +98,10 @@ pub(crate) struct AnswerArguments {
 }
 
 impl AnswerArguments {
+    pub(crate) fn open(&self) -> OpenOptions {
+        OpenOptions { max_length: self.max_length, ..self.base.clone() }
+    }
+
     /// How draws are made, and when fewer are enough (`docs/guides/predict-with-draws.md`), not yet validated.
     pub(crate) fn policy(&self) -> DrawPolicy {
         let Self { cascade, tolerance, antithetic, .. } = *self;

@@ -37,7 +37,6 @@ use crate::unused::Unused;
 
 const TASK_TYPE: &str = "CAUSAL_LM";
 const BATCH_SIZE: usize = 8;
-const MAX_LENGTH: usize = 1024;
 
 pub const NEW_TOKENS: usize = 128;
 
@@ -168,7 +167,8 @@ impl SavedLanguageModel {
     }
 
     fn max_length(&self) -> usize {
-        self.info.as_ref().map_or(MAX_LENGTH, |info| info.run.max_length)
+        let own = self.info.as_ref().map(|info| info.run.max_length);
+        self.max_length.or(own).unwrap_or_else(|| self.context())
     }
 
     pub fn has_chat(&self) -> Result<bool> {

@@ -32,8 +32,6 @@ use crate::task::Goal;
 use crate::text::quoted;
 
 const CHECKPOINT_VALUES: &str = "state.json";
-/// Longest input of an adapter that does not say what it was trained on.
-const MAX_LENGTH: usize = 128;
 const BATCH_SIZE: usize = 32;
 
 #[derive(Clone, Debug, Default)]
@@ -54,6 +52,9 @@ pub struct OpenOptions {
     /// Make it an error that a key, a tensor, a template, a row or a token is read and not used, in place of a note.
     #[cfg_attr(feature = "cli", arg(long))]
     pub strict: bool,
+    /// Longest input in tokens, in place of that of the training.
+    #[cfg_attr(feature = "cli", arg(skip))]
+    pub max_length: Option<usize>,
 }
 
 impl OpenOptions {
@@ -219,8 +220,15 @@ impl Adapter {
             Some(description) => description.classifier().cloned(),
             None => Some(self.foreign(backbone)?),
         };
-        if let (Some(info), Some(most)) = (&mut info, backbone.architecture.positions()) {
-            info.run.max_length = info.run.max_length.min(most);
+        match (&mut info, self.options.max_length, backbone.architecture.positions()) {
+            (Some(info), Some(given), _) => {
+                backbone.architecture.check_length(given)?;
+                info.run.max_length = given;
+            }
+            (Some(info), None, Some(most)) => {
+                info.run.max_length = info.run.max_length.min(most);
+            }
+            _ => {}
         }
         Ok(info)
     }
@@ -313,14 +321,16 @@ impl Adapter {
             n => Goal::classification("adapter", if n == own.len() { own } else { numbered(n) }),
         };
         let header = posterior.as_ref().map(|posterior| &posterior.header);
-        let longest = backbone.tokenizer.model_max_length().unwrap_or(MAX_LENGTH);
+        // PEFT has no length of its own: the model's.
+        let most = backbone.architecture.sizes().positions;
+        let longest = backbone.tokenizer.model_max_length().map_or(most, |own| own.min(most));
         let method = peft.config.method.name();
         let run = RunInfo {
             seed: header.and_then(|header| header.seed).unwrap_or_default(),
             ranks: peft.modules.iter().map(|(path, m)| (path.clone(), m.rank)).collect(),
             log_alpha_threshold: header.and_then(|header| header.log_alpha_threshold),
             draws: if posterior.is_some() { 10 } else { 0 },
-            ..RunInfo::none(method, longest.min(MAX_LENGTH), BATCH_SIZE)
+            ..RunInfo::none(method, longest, BATCH_SIZE)
         };
         Ok(ClassifierInfo::new(BaseInfo::of(backbone), goal, run))
     }

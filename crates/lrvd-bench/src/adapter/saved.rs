@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{anyhow, bail};
 use burn::tensor::{DType, Device};
@@ -17,7 +17,9 @@ use super::description::{Certificate, ClassifierInfo, Description, check_draws};
 use super::open::{Adapter, OpenOptions};
 use crate::backbone::{Backbone, Head, ModelLocation, load_model};
 use crate::data::batch::{TokenExamples, TokenisedExample, widest};
-use crate::data::{Cut, Input, Label, MOST_OPTIONS, QuestionKind, TextColumns, TextReader};
+use crate::data::{
+    Cut, CutInputs, Input, Label, MOST_OPTIONS, QuestionKind, TextColumns, TextReader,
+};
 use crate::error::{Burn, Error, Kind, Result};
 use crate::method::softened;
 use crate::settings::{BasePrecision, PredictionDraws};
@@ -39,6 +41,10 @@ pub struct SavedModel<M, I> {
     pub(super) dir: PathBuf,
     pub(super) sampler: Sampler,
     pub(super) policy: DrawPolicy,
+    /// The longest input that was asked for.
+    pub(super) max_length: Option<usize>,
+    /// Inputs that were longer than the longest that is read, if they are counted.
+    cut: Option<Mutex<CutInputs>>,
     pub(super) model: M,
     pub(super) backbone: Arc<Backbone>,
     /// Tokenizer in the folder of the adapter of a language model, in place of the base's.
@@ -61,6 +67,8 @@ impl<M, I> SavedModel<M, I> {
             dir: dir.to_owned(),
             sampler: Sampler::Mean,
             policy: DrawPolicy::default(),
+            max_length: None,
+            cut: None,
             model,
             backbone,
             tokenizer: None,
@@ -114,6 +122,7 @@ impl<M: NamedModule, I> SavedModel<M, I> {
             saved.sampler = Sampler::Posterior;
         }
         saved.warnings.extend(adapter.warnings.iter().cloned());
+        saved.max_length = adapter.options.max_length;
         Ok(saved)
     }
 }
@@ -230,7 +239,7 @@ impl SavedClassifier {
         let stated = adapter.files.description.as_ref().and_then(Description::classifier);
         let (stated, most) =
             (stated.map_or(0, |info| info.run.max_length), saved.info.run.max_length);
-        if stated > most {
+        if stated > most && adapter.options.max_length.is_none() {
             saved.warnings.push(format!(
                 "the description says that texts have up to {stated} tokens, but the model has positions for {most}: longer \
                  texts are cut there"
@@ -411,13 +420,37 @@ impl SavedClassifier {
                     (format!("has {found} choices"), "texts without choices".to_owned())
                 }
                 // Without a target: the label is not read in prediction.
-                _ => return reader.encode(input, Label::Class(0)),
+                _ => {
+                    let (example, cut) = reader.encode(input, Label::Class(0))?;
+                    if let Some(counted) = self.cut.as_ref().filter(|_| cut != Cut::Nothing) {
+                        let length = reader.measure(input)?.0;
+                        counted.lock().unwrap_or_else(PoisonError::into_inner).add(length);
+                    }
+                    return Ok((example, cut));
+                }
             };
             let number = first + i + 1;
             Err(Kind::Input
                 .mark(anyhow!("input {number} {found}, the classifier was trained on {expected}")))
         };
         inputs.iter().enumerate().map(encode).collect()
+    }
+
+    /// From now on inputs are counted that are longer than the longest that is read.
+    pub fn count_cut(&mut self) {
+        self.cut.get_or_insert_default();
+    }
+
+    /// How many inputs have been longer than the longest that is read; `None` if none was, or they are not counted.
+    pub fn cut_note(&self) -> Option<String> {
+        let cut = *self.cut.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
+        let (limit, CutInputs { count, longest }) = (self.info.run.max_length, cut);
+        (count > 0).then(|| {
+            let inputs = if count == 1 { "input was" } else { "inputs were" };
+            format!(
+                "{count} {inputs} cut at {limit} tokens; the longest has {longest}. `--max-length` sets another length"
+            )
+        })
     }
 
     /// Which answers to texts from `draws` draws are withheld: those with an entropy above `asked`, or else those of the fitted

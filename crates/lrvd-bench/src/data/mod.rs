@@ -50,5 +50,7 @@ pub use quick::write_generated;
 pub use read::read_examples;
 pub use reader::{Encoded, InputForm, TextReader};
 pub use table::{At, Format, Place, SourceFile};
-pub use tokens::{AnswerToken, Cut, LLAMA_2_LABELS, answer_tokens, check_known, require_single};
+pub use tokens::{
+    AnswerToken, Cut, CutInputs, LLAMA_2_LABELS, answer_tokens, check_known, require_single,
+};
 pub use wording::{LETTERS, QuestionForm, Wording};

@@ -21,6 +21,21 @@ pub enum Cut {
     Choices,
 }
 
+/// Inputs that lost something at the longest length.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CutInputs {
+    pub count: usize,
+    /// Tokens of the longest of them.
+    pub longest: usize,
+}
+
+impl CutInputs {
+    pub fn add(&mut self, length: usize) {
+        self.count += 1;
+        self.longest = self.longest.max(length);
+    }
+}
+
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BareTokens<'a> {
     tokenizer: &'a TextTokenizer,

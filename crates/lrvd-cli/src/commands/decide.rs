@@ -117,6 +117,7 @@ pub(super) fn run(arguments: DecideArguments, printer: Printer) -> Outcome {
         })
     };
     let found = ids.iter().zip(found).map(named).collect::<Result<Vec<_>>>()?;
+    printer.notes(&classifier.cut_note());
     let answers: Vec<Answer<'_>> =
         ids.iter().zip(&found).map(|(id, decided)| Answer::new(None, id, decided)).collect();
     let tokens: usize = found.iter().map(|decided| decided.tokens).sum();
@@ -144,7 +145,7 @@ pub(super) fn base_alone(
     answers: &AnswerArguments,
     readout: ReadoutArguments,
 ) -> Result<Option<Base>> {
-    if dir.is_dir() && Adapter::is_at(dir) || answers.base.model.is_some() {
+    if dir.is_dir() && Adapter::is_at(dir) || answers.open().model.is_some() {
         if readout.readout.is_some() {
             bail!(
                 "`--readout` is for a language model without an adapter, and `{}` has the readout of its training",
@@ -264,6 +265,7 @@ pub(super) fn predict(
             return Ok(ExitStatus::Done);
         }
     }
+    printer.notes(&classifier.cut_note());
     written.finish(|all| json!({ "predictions": all }))
 }
 

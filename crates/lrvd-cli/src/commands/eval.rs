@@ -212,7 +212,8 @@ pub(super) fn draws(arguments: &AnswerArguments, classifier: &SavedClassifier) -
 pub(super) fn load(arguments: &AdapterArguments, printer: Printer) -> Result<SavedClassifier> {
     let AdapterArguments { dir, answers } = arguments;
     let device = device::open(&answers.device)?;
-    let classifier = SavedClassifier::load(dir, &answers.base, answers.policy(), &device)?;
+    let mut classifier = SavedClassifier::load(dir, &answers.open(), answers.policy(), &device)?;
+    classifier.count_cut();
     printer.notes(&classifier.warnings);
     Ok(classifier)
 }
@@ -223,7 +224,7 @@ pub(super) fn load_language(
 ) -> Result<SavedLanguageModel> {
     let AdapterArguments { dir, answers } = arguments;
     spares_nothing(answers)?;
-    load_language_from(dir, &answers.base, &device::open(&answers.device)?, printer)
+    load_language_from(dir, &answers.open(), &device::open(&answers.device)?, printer)
 }
 
 /// Rejects ways to spare draws, which a language model has not.

@@ -93,6 +93,7 @@ pub(super) fn run(arguments: PredictArguments, printer: Printer) -> Outcome {
         }
         Ok(true)
     })?;
+    printer.notes(&classifier.cut_note());
     written.finish(|all| json!({ "labels": labels, "predictions": all }))
 }
 

@@ -252,7 +252,7 @@ impl Loader {
             let model = self.classifier(model)?;
             return Ok((base, model));
         }
-        let adapter = Adapter::open(dir, &self.answers.base, &self.device)?;
+        let adapter = Adapter::open(dir, &self.answers.open(), &self.device)?;
         let base = adapter.base_to_share()?;
         let model = self.model(&adapter.on(&base))?;
         Ok((base, model))
@@ -260,7 +260,7 @@ impl Loader {
 
     /// One of several adapters on `base`.
     fn load(&self, base: &Base, dir: &Path) -> Result<Model> {
-        self.model(&Adapter::open_on(base, dir, &self.answers.base)?)
+        self.model(&Adapter::open_on(base, dir, &self.answers.open())?)
     }
 
     fn model(&self, adapter: &Adapter) -> Result<Model> {
