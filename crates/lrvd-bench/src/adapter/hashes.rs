@@ -9,10 +9,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::PEFT_CONFIG;
+use super::encoder_only::HEAD_FILE;
 use crate::error::Result;
 use crate::io::{parse_json, read_json, sha256_file, sha256_text};
 
-const ADAPTER_FILES: [&str; 3] = [PEFT_CONFIG, WEIGHTS_FILE, POSTERIOR_FILE];
+const ADAPTER_FILES: [&str; 4] = [PEFT_CONFIG, WEIGHTS_FILE, POSTERIOR_FILE, HEAD_FILE];
 /// Keys of its JSON files that are not hashed: the base model may be moved, and a hash cannot cover itself.
 const UNHASHED: [&str; 3] = ["base_model", "base_model_name_or_path", "hashes"];
 const DIGITS: usize = 12;
@@ -52,8 +53,8 @@ impl FileHashes {
         if self.adapter.is_empty() {
             return Ok(Vec::new());
         }
-        let [config, weights, posterior] = ADAPTER_FILES;
-        let names = [config, weights, posterior, description];
+        let [config, weights, posterior, head] = ADAPTER_FILES;
+        let names = [config, weights, posterior, head, description];
         compare(&self.adapter, &present(dir, &names)?, &names, dir, allow)
     }
 
@@ -132,7 +133,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let dir = folder.path();
         let write = |name: &str, text: &str| std::fs::write(dir.join(name), text).unwrap();
-        let [config, weights, posterior] = ADAPTER_FILES;
+        let [config, weights, posterior, _] = ADAPTER_FILES;
         write(config, r#"{"r": 4, "base_model_name_or_path": "/a"}"#);
         write(weights, "abc");
         let mut hashes = FileHashes::default();

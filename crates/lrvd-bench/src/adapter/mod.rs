@@ -3,6 +3,7 @@
 mod calibrate;
 mod decide;
 mod description;
+mod encoder_only;
 mod evaluate;
 mod hashes;
 mod language;
@@ -17,6 +18,7 @@ pub use description::{
     Abstention, BaseInfo, Calibration, Certificate, ClassifierInfo, Description, LanguageInfo,
     RunInfo, Threshold,
 };
+pub(crate) use encoder_only::HEAD_FILE;
 pub use evaluate::{
     AskedRows, Evaluation, Inputs, evaluate, fit_abstention, read_inputs, stream_inputs,
 };

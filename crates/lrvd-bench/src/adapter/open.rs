@@ -14,11 +14,11 @@ use lrvd_burn::peft::{
 };
 use lrvd_burn::train::{latest_checkpoint, load_checkpoint};
 
-use super::PEFT_CONFIG;
 use super::description::{
     BaseInfo, CLASSIFIER_FILE, ClassifierInfo, Description, LANGUAGE_FILE, RunInfo,
 };
 use super::seen::SeenRows;
+use super::{PEFT_CONFIG, encoder_only};
 use crate::backbone::{Backbone, locate_model, split_revision};
 use crate::data::PreparedTask;
 use crate::error::{Kind, Result};
@@ -479,6 +479,7 @@ impl AdapterFiles {
         let check = known.map(|(known, hashes)| hashes.check(folder, known.file(), allow_changed));
         let warnings = check.transpose()?.unwrap_or_default();
         let peft = PeftAdapter::read(folder)?;
+        let peft = encoder_only::join(peft, description.as_ref(), folder)?;
         let has_posterior = folder.join(POSTERIOR_FILE).is_file();
         let posterior = has_posterior.then(|| PeftPosterior::read(folder, &peft)).transpose()?;
         Ok((Self { peft, posterior, description }, warnings))
@@ -500,7 +501,13 @@ impl AdapterFiles {
         card: impl FnOnce(&ExportSummary) -> Result<Option<String>>,
     ) -> Result<ExportSummary> {
         let building = AtomicDir::create(target)?;
-        let summary = self.peft.write(building.path(), layout)?;
+        let summary = match encoder_only::split(&self.peft, self.description.as_ref()) {
+            Some((encoder, prefix)) => {
+                encoder_only::write_head(&self.peft, building.path())?;
+                encoder_only::whole(encoder.write(building.path(), layout)?, &prefix)
+            }
+            None => self.peft.write(building.path(), layout)?,
+        };
         let mut description = self.description.clone();
         match &self.posterior {
             Some(posterior) if layout == ExportLayout::Ragged && summary.zero_module.is_none() => {

@@ -12,7 +12,7 @@ use minijinja::{Environment, Value, context};
 use serde::Serialize;
 
 use super::inspect::{AdapterReport, inspect_adapter};
-use crate::adapter::{Adapter, CARD_FILE, ClassifierInfo, Description};
+use crate::adapter::{Adapter, CARD_FILE, ClassifierInfo, Description, HEAD_FILE};
 use crate::backbone::{is_hub_id, shared_name, split_revision};
 use crate::data::Wording;
 use crate::error::Result;
@@ -111,6 +111,8 @@ impl<'a> Card<'a> {
             temperature => info.and_then(|info| info.temperatures.by_draws.get(&0)).map(f64::to_string),
             report => Serde(report),
             head => report.saved_parameters.values().sum::<usize>(),
+            head_file => HEAD_FILE,
+            head_path => report.saved_parameters.keys().next().and_then(|name| Some(name.rsplit_once('.')?.0)),
             written_by => format!("lrvd {}, `{}`", env!("CARGO_PKG_VERSION"), self.command),
             measured => self.measured(),
             data => data.map(|(name, hash)| (file(name), hash.clone())).collect::<Vec<_>>(),

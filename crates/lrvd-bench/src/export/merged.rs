@@ -15,6 +15,7 @@ use lrvd_models::llama::gguf::GgufModel;
 use serde_json::{Value, json};
 
 use super::card::{Card, CardFormat};
+use super::differences;
 use crate::adapter::{Adapter, ClassifierInfo, SavedClassifier, SavedLanguageModel, no_head};
 use crate::backbone::{
     Architecture, Backbone, GENERATION_FILE, ModelLocation, READ_FILES, shared_name,
@@ -93,6 +94,7 @@ pub fn export_merged(
     let compare = |limit| compare(adapter, info.as_ref(), folder, limit, device);
     let difference = verify.map(compare).transpose()?;
     building.commit()?;
+    let warnings = warnings.into_iter().chain(differences(info.as_ref(), false)).collect();
     Ok(MergeReport { ranks, tensors, parameters, untied, difference, warnings })
 }
 

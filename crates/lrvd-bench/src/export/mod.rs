@@ -11,7 +11,7 @@ use lrvd_burn::files::AtomicDir;
 use lrvd_burn::peft::{CapReport, ExportLayout, ExportSummary, PeftAdapter};
 use lrvd_models::llama::gguf::{GgufAdapter, write_gguf_adapter};
 
-use crate::adapter::{Adapter, ClassifierInfo, Description};
+use crate::adapter::{Adapter, ClassifierInfo, Description, HEAD_FILE};
 use crate::backbone::{Architecture, shared_name};
 use crate::error::Result;
 use card::{Card, CardFormat};
@@ -31,6 +31,39 @@ pub struct PeftExport {
     pub summary: ExportSummary,
     pub cut: Option<CapReport>,
     pub posterior: bool,
+    pub warnings: Vec<String>,
+}
+
+/// In what another program that loads the export answers differently from `lrvd`, unless its user sees to it, one sentence each.
+fn differences(info: Option<&ClassifierInfo>, to_peft: bool) -> Vec<String> {
+    let Some(info) = info else { return Vec::new() };
+    let mut found = Vec::new();
+    if to_peft && !info.pooling.is_first() {
+        found.push(format!(
+            "the head reads the mean over all tokens, which no classifier of transformers does: PEFT loads the encoder \
+             alone (`AutoModel`), and `{HEAD_FILE}` holds the classifier; README.md shows how to put them together, and \
+             `lrvd` reads the folder whole"
+        ));
+    }
+    if let Some(wording) = &info.wording
+        && !info.has_head()
+    {
+        found.push(format!(
+            "classes are answered in words: other programs must ask as README.md shows, {}",
+            wording.describe()
+        ));
+    }
+    if let Some(temperature) = info.temperatures.0.get(&0) {
+        found.push(format!(
+            "the fitted temperature is not in the weights: other programs must divide logits by {temperature:.4} for the \
+             probabilities of `lrvd`"
+        ));
+    }
+    found.push(format!(
+        "`lrvd` reads at most {} tokens of an input; other programs have limits of their own",
+        info.run.max_length
+    ));
+    found
 }
 
 /// Writes `adapter` as the PEFT folder `out`, with no module above the rank `cap`, and no path of this machine.
@@ -60,7 +93,9 @@ pub fn export_peft(
         card.text(CardFormat::Peft { layout: layout.name(), encoder }).map(Some)
     })?;
     let is_whole = layout == ExportLayout::Ragged && summary.zero_module.is_none();
-    Ok(PeftExport { posterior: files.posterior.is_some() && is_whole, summary, cut })
+    let info = files.description.as_ref().and_then(Description::classifier);
+    let warnings = differences(info, true);
+    Ok(PeftExport { posterior: files.posterior.is_some() && is_whole, summary, cut, warnings })
 }
 
 #[derive(Clone, Debug)]
@@ -96,5 +131,6 @@ pub fn export_gguf(adapter: &Adapter, command: &str, out: &Path) -> Result<GgufE
     let card = Card::of(adapter, info.as_ref(), &written.ranks, command)?;
     card.write(CardFormat::Gguf { file: GGUF_FILE }, building.path())?;
     building.commit()?;
+    let warnings = warnings.into_iter().chain(differences(info.as_ref(), false)).collect();
     Ok(GgufExport { file: GGUF_FILE, adapter: written, warnings })
 }

@@ -69,7 +69,7 @@ pub(super) fn run(arguments: ExportArguments, printer: Printer) -> Outcome {
     printer.notes(&source.warnings);
     let command = command(&arguments);
     let written = match arguments.to {
-        ExportFormat::Peft => peft(&arguments, &source, &command),
+        ExportFormat::Peft => peft(&arguments, &source, &command, printer),
         ExportFormat::Gguf => gguf(&arguments, &source, &command, printer),
         ExportFormat::Merged => merged(&arguments, &source, &command, &device, printer),
     };
@@ -126,9 +126,14 @@ fn command(arguments: &ExportArguments) -> String {
     words.join(" ")
 }
 
-fn peft(arguments: &ExportArguments, source: &Adapter, command: &str) -> Result<Written> {
+fn peft(
+    arguments: &ExportArguments,
+    source: &Adapter,
+    command: &str,
+    printer: Printer,
+) -> Result<Written> {
     let layout = arguments.layout.unwrap_or_default();
-    let PeftExport { summary, cut, posterior } =
+    let PeftExport { summary, cut, posterior, warnings } =
         export_peft(source, layout, arguments.cap_rank, command, &arguments.out)?;
     let max_rank = summary.ranks.values().copied().max().unwrap_or(0);
     let mut lines = vec![format!(
@@ -158,6 +163,7 @@ fn peft(arguments: &ExportArguments, source: &Adapter, command: &str) -> Result<
         body["cap_error"] = json!(error);
         body["cap_errors"] = json!(errors);
     }
+    printer.notes(&warnings);
     Ok((body, lines))
 }
 
@@ -179,7 +185,8 @@ fn merged(
     )];
     if report.untied {
         lines.push(
-            "the head has separate weights now: it was adapted, the embedding was not".to_owned(),
+            "the head has separate weights now: the adapter does not change it as the embedding"
+                .to_owned(),
         );
     }
     let mut body = json!({
