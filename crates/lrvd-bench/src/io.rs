@@ -8,7 +8,7 @@ use std::path::Path;
 use std::rc::Rc;
 
 use anyhow::{anyhow, ensure};
-use lrvd_burn::files::{replace_with, write_atomic};
+use lrvd_burn::files::{VOCABULARY_LIMIT, read_text_limited, replace_with, write_atomic};
 use serde::de::{DeserializeOwned, Error as _, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
@@ -31,8 +31,10 @@ pub(crate) enum JsonLayout {
     Pretty,
 }
 
+/// The value in a file of at most 256 MiB.
 pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T> {
-    parse_json(path, &read_text(path)?)
+    let text = read_text_limited(path, VOCABULARY_LIMIT).map_err(cannot("read", path))?;
+    parse_json(path, &text)
 }
 
 pub(crate) fn read_text(path: &Path) -> Result<String> {

@@ -12,7 +12,7 @@ pub use lrvd_models::chat::{Message, Role};
 use lrvd_models::llama::gguf::GgufModel;
 use lrvd_models::tokenizer::TextTokenizer;
 
-use crate::backbone::{Architecture, Backbone, ModelLocation};
+use crate::backbone::{Architecture, Backbone, ModelLocation, check_end};
 use crate::data::batch::{Answer, TokenisedExample};
 use crate::data::tokens::BareTokens;
 use crate::data::{Content, PreparedTask, TextRow, TextSet, text_row};
@@ -64,6 +64,7 @@ impl<'a> LanguageReader<'a> {
                 location.name
             ));
         };
+        check_end(location, config, tokenizer)?;
         let special = tokenizer.special_tokens();
         let pad = special.pad.or(config.pad_token_id).or(special.bos).or(special.eos);
         Ok(Self {

@@ -6,6 +6,7 @@ use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::path::Path;
 
+use lrvd_burn::files::{SETTINGS_LIMIT, read_limited};
 use lrvd_core::error::quoted;
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, Deserializer};
@@ -54,7 +55,8 @@ impl<'a> JsonObject<'a> {
     }
 
     pub(crate) fn open(file: &'a Path) -> Result<Self> {
-        Self::parse(&std::fs::read(file).map_err(Error::read(file))?, file)
+        let text = read_limited(file, SETTINGS_LIMIT).map_err(Error::read(file))?;
+        Self::parse(&text, file)
     }
 
     /// Replaces the object at `key` by its entries under `key.entry`.

@@ -46,6 +46,8 @@ pub(crate) const READ_FILES: [&str; 12] = [
     "chat_template.jinja",
 ];
 
+/// The configuration of an adapter.
+const ADAPTER_CONFIG: &str = "adapter_config.json";
 /// Most labels of a base's classifier that a note lists.
 const SHOWN_LABELS: usize = 8;
 
@@ -74,7 +76,7 @@ impl Backbone {
         let architecture = Architecture::read(&location.folder)?;
         let tokenizer = open_tokenizer(&location.folder)?;
         tokenizer.check_vocab(architecture.sizes().vocab)?;
-        check_ends(&location, &architecture, &tokenizer)?;
+        check_start(&location, &architecture, &tokenizer)?;
         let store = architecture.open_weights(&location.folder)?;
         let hash = |file: &Path| {
             let name = file.file_name().unwrap_or_default().to_string_lossy();
@@ -323,31 +325,48 @@ pub(crate) fn open_tokenizer(model: &Path) -> Result<TextTokenizer> {
     Ok(TextTokenizer::from_dir(model)?)
 }
 
-/// Rejects a tokenizer that starts or ends texts with other ids than the decoder was trained with.
-fn check_ends(
+/// Rejects a tokenizer that starts texts with another id than the decoder was trained with.
+fn check_start(
     location: &ModelLocation,
     architecture: &Architecture,
     tokenizer: &TextTokenizer,
 ) -> Result<()> {
     let Architecture::Llama(config) = architecture else { return Ok(()) };
-    let special = tokenizer.special_tokens();
-    for (what, found, expected) in [
-        ("starts", special.bos, config.bos_token_id.as_slice()),
-        ("ends", special.eos, &config.eos_token_ids),
-    ] {
-        if let Some(found) = found
-            && !expected.is_empty()
-            && !expected.contains(&found)
-        {
-            let expected = expected.iter().map(u32::to_string).collect::<Vec<_>>().join(" or ");
+    if let Some((found, expected)) = tokenizer.special_tokens().bos.zip(config.bos_token_id)
+        && found != expected
+    {
+        bail!(
+            "model `{model}`: the tokenizer starts a text with id {found}, `config.json` with {expected}: it is \
+             another model's",
+            model = location.name
+        );
+    }
+    Ok(())
+}
+
+/// Rejects a tokenizer that ends texts with another id than the decoder was trained with, which matters to texts that are
+/// generated or learnt.
+pub(crate) fn check_end(
+    location: &ModelLocation,
+    config: &LlamaConfig,
+    tokenizer: &TextTokenizer,
+) -> Result<()> {
+    let ends = &config.eos_token_ids;
+    match tokenizer.special_tokens().eos {
+        Some(found) if !ends.is_empty() && !ends.contains(&found) => {
+            let name = tokenizer.token(found)?;
+            let expected = ends.iter().map(u32::to_string).collect::<Vec<_>>().join(" or ");
+            let all =
+                ends.iter().chain([&found]).map(u32::to_string).collect::<Vec<_>>().join(", ");
             bail!(
-                "model `{model}`: the tokenizer {what} a text with id {found}, `config.json` with {expected}: it is \
-                 another model's",
+                "model `{model}`: the tokenizer ends a text with `{name}` (id {found}), `config.json` with id {expected}: to \
+                 choose, set `eos_token` in `tokenizer_config.json`, or name all that end a text in `{GENERATION_FILE}` \
+                 (`{{\"eos_token_id\": [{all}]}}`)",
                 model = location.name
             );
         }
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 fn undropped(config: &LlamaConfig, dropout: bool) -> LlamaConfig {
@@ -502,6 +521,13 @@ fn locate(
     from_hub: impl Fn(&str, &str) -> Result<(PathBuf, Option<String>)>,
 ) -> Result<ModelLocation> {
     let path = Path::new(model);
+    let adapter = ["", "adapter"].map(|inner| path.join(inner).join(ADAPTER_CONFIG));
+    if !path.join("config.json").is_file() && adapter.iter().any(|file| file.is_file()) {
+        bail!(
+            "model `{model}`: this is an adapter (`{ADAPTER_CONFIG}`), and a model is needed: pass the base that the adapter \
+             was trained on, or a merged model (`lrvd export --to merged {model} --out FOLDER`)"
+        );
+    }
     let name = model.to_owned();
     if let Some(folder) = local(path)? {
         return Ok(ModelLocation { name, folder, note: None });

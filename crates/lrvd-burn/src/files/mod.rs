@@ -8,6 +8,7 @@ mod atomic;
 mod gguf;
 mod gguf_file;
 pub(crate) mod host_tensor;
+mod limited;
 pub(crate) mod ordered_map;
 mod safetensors_file;
 #[cfg(test)]
@@ -18,5 +19,6 @@ pub use crate::error::LoadReport;
 pub use atomic::{AtomicDir, replace_with, write_atomic};
 pub use gguf_file::{GgufField, GgufFile, write_gguf};
 pub use host_tensor::{HostDType, HostTensor};
+pub use limited::{SETTINGS_LIMIT, VOCABULARY_LIMIT, read_limited, read_text_limited};
 pub use safetensors_file::write_safetensors;
 pub use weight_store::WeightStore;

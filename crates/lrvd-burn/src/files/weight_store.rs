@@ -18,6 +18,7 @@ use tracing::debug;
 
 use super::gguf::{self, GgufType, GgufValue};
 use super::host_tensor::{HostDType, HostTensor};
+use super::limited::{VOCABULARY_LIMIT, read_limited};
 use super::ordered_map::OrderedMap;
 use super::safetensors_file::read_header;
 use crate::error::Error;
@@ -328,7 +329,8 @@ struct Index {
 
 /// Tensor names by shard.
 fn read_index(index: &Path) -> Result<BTreeMap<String, BTreeSet<String>>, Error> {
-    let bytes = std::fs::read(index).map_err(|source| Error::io("read", index, source))?;
+    let bytes =
+        read_limited(index, VOCABULARY_LIMIT).map_err(|source| Error::io("read", index, source))?;
     let Index { weight_map: OrderedMap(map) } =
         serde_json::from_slice(&bytes).map_err(|source| Error::json(index, source))?;
     let mut shards: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();

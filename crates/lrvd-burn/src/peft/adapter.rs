@@ -8,7 +8,7 @@ use super::config::{CONFIG_FILE, PeftConfig, PeftMethod};
 use super::rules::{Factor, Key, factor_key, parse_key};
 use crate::error::Error;
 use crate::files::host_tensor::{not_a_matrix, wrong_type};
-use crate::files::{HostDType, HostTensor, LoadReport, WeightStore};
+use crate::files::{HostDType, HostTensor, LoadReport, SETTINGS_LIMIT, WeightStore, read_limited};
 
 /// File name of the tensors in an adapter folder.
 pub const WEIGHTS_FILE: &str = "adapter_model.safetensors";
@@ -137,7 +137,8 @@ impl PeftAdapter {
     pub fn read(dir: impl AsRef<Path>) -> Result<Self, Error> {
         let dir = dir.as_ref();
         let file = dir.join(CONFIG_FILE);
-        let text = std::fs::read(&file).map_err(|source| Error::io("read", &file, source))?;
+        let text = read_limited(&file, SETTINGS_LIMIT)
+            .map_err(|source| Error::io("read", &file, source))?;
         let config = PeftConfig::parse(&file, &text)?;
         let rules = config
             .rules()

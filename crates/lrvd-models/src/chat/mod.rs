@@ -19,6 +19,7 @@ use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::thread::Builder;
 use std::time::Duration;
 
+use lrvd_burn::files::{SETTINGS_LIMIT, read_text_limited};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::{Environment, ErrorKind};
 use serde::{Deserialize, Serialize};
@@ -289,7 +290,7 @@ fn reason(error: &minijinja::Error) -> String {
 }
 
 fn read(file: &Path) -> Result<Option<String>> {
-    match std::fs::read_to_string(file) {
+    match read_text_limited(file, SETTINGS_LIMIT) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
         text => text.map(Some).map_err(Error::read(file)),
     }

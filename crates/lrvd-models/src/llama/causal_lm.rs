@@ -56,6 +56,26 @@ pub struct LlamaForCausalLm {
     pub(crate) answer_ids: Vec<u32>,
 }
 
+/// Whether there is a head beside the embedding that it is tied to; an error if it is another matrix.
+fn has_spare_head(store: &WeightStore, config: &LlamaConfig) -> Result<bool> {
+    let both = store.contains(HEAD_WEIGHT) && store.contains(EMBEDDINGS);
+    if !config.tie_word_embeddings || !both {
+        return Ok(false);
+    }
+    if store.read(HEAD_WEIGHT)? == store.read(EMBEDDINGS)? {
+        return Ok(true);
+    }
+    let path = store.path();
+    let file = if path.is_dir() { path.join("config.json") } else { path.to_path_buf() };
+    let expected = format!("false, or `{HEAD_WEIGHT}` the same as `{EMBEDDINGS}`");
+    Err(Error::format(
+        &file,
+        "tie_word_embeddings",
+        expected,
+        "true and another head in the weights",
+    ))
+}
+
 impl LlamaForCausalLm {
     /// Builds decoder and head from `source`.
     pub fn load(source: &mut WeightSource<'_>, config: &LlamaConfig) -> Self {
@@ -87,10 +107,7 @@ impl LlamaForCausalLm {
     ) -> Result<(Self, Loaded)> {
         let precision = precision.into();
         check_load(store, config, device, precision.dtype)?;
-        let spare = config.tie_word_embeddings
-            && store.contains(HEAD_WEIGHT)
-            && store.contains(EMBEDDINGS)
-            && store.read(HEAD_WEIGHT)? == store.read(EMBEDDINGS)?;
+        let spare = has_spare_head(store, config)?;
         let ignored = |name: &str| is_spare(name) || (spare && name == HEAD_WEIGHT);
         let seed = NoiseKey::new(0);
         let mut source =
@@ -107,6 +124,7 @@ impl LlamaForCausalLm {
         precision: impl Into<Precision>,
     ) -> Result<(Self, Loaded)> {
         let config = decoder.config.clone();
+        has_spare_head(store, &config)?;
         // A head beside a tied embedding is not read.
         let ignored = |name: &str| name != HEAD_WEIGHT || config.tie_word_embeddings;
         let seed = NoiseKey::new(0);

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use lrvd_burn::files::{VOCABULARY_LIMIT, read_limited};
 use lrvd_core::error::quoted;
 use tokenizers::processors::PostProcessorWrapper;
 use tokenizers::utils::truncation::truncate_encodings;
@@ -84,7 +85,7 @@ impl TextTokenizer {
     }
 
     fn load(file: &Path, settings: &Settings) -> Result<Self> {
-        let read = || std::fs::read(file).map_err(Error::read(file));
+        let read = || read_limited(file, VOCABULARY_LIMIT).map_err(Error::read(file));
         let engine = if file.ends_with(vocab::WORD_PIECES) {
             vocab::word_pieces(file, settings)?
         } else if file.ends_with(vocab::BYTE_PAIRS) {

@@ -21,6 +21,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use lrvd_burn::files::{VOCABULARY_LIMIT, read_limited, read_text_limited};
 use serde_json::{Value, json};
 use tokenizers::Tokenizer;
 
@@ -38,7 +39,7 @@ type Vocabulary = BTreeMap<String, u32>;
 
 /// Reads a `vocab.txt`.
 pub(super) fn word_pieces(file: &Path, settings: &Settings) -> Result<(Tokenizer, Growth)> {
-    let text = std::fs::read_to_string(file).map_err(Error::read(file))?;
+    let text = read_text_limited(file, VOCABULARY_LIMIT).map_err(Error::read(file))?;
     let mut vocabulary = Vocabulary::new();
     for (id, token) in text.lines().enumerate() {
         if let Some(before) = vocabulary.insert(token.to_owned(), id as u32) {
@@ -70,10 +71,10 @@ pub(super) fn word_pieces(file: &Path, settings: &Settings) -> Result<(Tokenizer
 
 /// Reads a `vocab.json` and the `merges.txt` beside it.
 pub(super) fn byte_pairs(file: &Path, settings: &Settings) -> Result<(Tokenizer, Growth)> {
-    let bytes = std::fs::read(file).map_err(Error::read(file))?;
+    let bytes = read_limited(file, VOCABULARY_LIMIT).map_err(Error::read(file))?;
     let vocabulary: Vocabulary = serde_json::from_slice(&bytes).map_err(Error::json(file))?;
     let beside = file.with_file_name(MERGES);
-    let text = std::fs::read_to_string(&beside).map_err(Error::read(&beside))?;
+    let text = read_text_limited(&beside, VOCABULARY_LIMIT).map_err(Error::read(&beside))?;
     let mut merges = Vec::new();
     for (line, pair) in text.lines().enumerate() {
         if pair.is_empty() || line == 0 && pair.starts_with("#version") {

@@ -61,7 +61,12 @@ fn a_checkpoint_is_loaded_whole_or_its_faults_are_listed() {
         (SEPARATE, FREQUENCIES, |t| Some(t[NORM].clone()), ""),
         (SEPARATE, "more", |t| Some(t[NORM].clone()), "unexpected (1):\n  `more`"),
         (TIED, HEAD, |t| Some(t[EMBEDDINGS].clone()), ""),
-        (TIED, HEAD, |t| Some(with(&t[EMBEDDINGS], 1.0)), "unexpected (1):\n  `lm_head.weight`"),
+        (
+            TIED,
+            HEAD,
+            |t| Some(with(&t[EMBEDDINGS], 1.0)),
+            "`tie_word_embeddings` should be false, or `lm_head.weight` the same",
+        ),
         (SEPARATE, HEAD, |_| None, "missing (1):\n  `lm_head.weight`"),
         (SEPARATE, NORM, |t| t[NORM].clone().reshape(&[4, 12]).ok(), "mis-shaped (1):\n  `model"),
         (SEPARATE, NORM, |t| Some(with(&t[NORM], f32::NAN)), "  `model.norm.weight`"),

@@ -262,6 +262,7 @@ fn other_models_are_rejected_by_key() {
         ("llama.attention.layer_norm_rms_epsilon", GgufField::Count(1)),
         ("llama.attention.head_count", GgufField::Count(0)),
         ("rope_freqs.weight", text("a tensor")),
+        ("split.count", GgufField::Count(2)),
     ] {
         let mut settings = whole.to_vec();
         settings.retain(|(other, _)| *other != key);
@@ -406,6 +407,9 @@ fn adapters_that_llama_cpp_cannot_take_are_errors() {
     let mut whole = adapter(std::slice::from_ref(&query));
     let bias = HostTensor::from_f32(&[1], &[0.0]).unwrap();
     whole.saved.insert("classifier.bias".to_owned(), bias);
+    let mut with_base = adapter(std::slice::from_ref(&query));
+    let head = HostTensor::from_f32(&[1, 1], &[0.0]).unwrap();
+    with_base.base.insert("lm_head.weight".to_owned(), head);
     let name = query.0;
     for (adapter, expected) in [
         (adapter(&[("lm_head", update(680, 2, 32, 3.0)), query]), "it is the word embedding"),
@@ -413,6 +417,7 @@ fn adapters_that_llama_cpp_cannot_take_are_errors() {
         (adapter(&[("model.layers.0.conv", update(32, 1, 32, 2.0))]), "no counterpart"),
         (adapter(&[(name, update(30, 1, 32, 2.0))]), "has 30 rows, which are not 4 heads"),
         (whole, "whole parameters (`classifier.bias`)"),
+        (with_base, "whole parameters (`lm_head.weight`)"),
     ] {
         let error = write_gguf_adapter(&adapter, &tied, "name", &path).unwrap_err();
         assert!(matches!(&error, Error::Adapter(text) if text.contains(expected)), "{error}");

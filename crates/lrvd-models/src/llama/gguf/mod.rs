@@ -17,9 +17,12 @@ use config::{ROPE_FACTORS, config_json};
 pub use tokenizer::TokenizerFiles;
 use tokenizer::tokenizer_files;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::llama::config::LlamaConfig;
 use crate::tokenizer::TextTokenizer;
+
+/// Number of files that the tensors of a model are in.
+const PARTS: &str = "split.count";
 
 /// A model in a GGUF file. Weights are read at first use.
 #[derive(Debug)]
@@ -40,6 +43,12 @@ impl GgufModel {
     /// Opens the file and reads its configuration.
     pub fn open(path: &Path) -> Result<Self> {
         let file = GgufFile::open(path)?;
+        if let Some(parts) = file.count(PARTS)?.filter(|&parts| parts > 1) {
+            let part = file.count("split.no")?.unwrap_or(0) + 1;
+            let expected = "1 (`llama-gguf-split --merge` joins the files of a model)";
+            let found = format!("{parts}: this is file {part} of a model in several");
+            return Err(Error::format(path, PARTS, expected, found));
+        }
         let config_json = config_json(&file)?;
         let config = LlamaConfig::parse(config_json.as_bytes(), path)?;
         Ok(Self { file, config, config_json })
