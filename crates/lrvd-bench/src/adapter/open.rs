@@ -10,7 +10,8 @@ use lrvd_burn::files::{AtomicDir, write_atomic};
 use lrvd_burn::model::{NamedModule, ranks};
 use lrvd_burn::peft::{
     AdaLoraConfig, CapReport, ExportLayout, ExportSummary, POSTERIOR_FILE, PeftAdapter, PeftConfig,
-    PeftPosterior, PosteriorRun, TargetModules, peft_from_model, posterior_from_model,
+    PeftPosterior, PosteriorRun, TargetModules, WEIGHTS_FILE, peft_from_model,
+    posterior_from_model,
 };
 use lrvd_burn::train::{latest_checkpoint, load_checkpoint};
 
@@ -30,6 +31,7 @@ use crate::run::{
 use crate::settings::{CheckpointChoice, Config};
 use crate::task::Goal;
 use crate::text::quoted;
+use crate::unused::Unused;
 
 const CHECKPOINT_VALUES: &str = "state.json";
 const BATCH_SIZE: usize = 32;
@@ -180,7 +182,13 @@ impl Adapter {
     fn finished(dir: &Path, options: &OpenOptions) -> Result<Option<Self>> {
         for (kind, folder) in [("adapter", dir.to_owned()), ("run", dir.join(ADAPTER_DIR))] {
             if folder.join(PEFT_CONFIG).is_file() {
-                let (files, warnings) = AdapterFiles::read(&folder, options.allow_changed)?;
+                let (files, mut warnings) = AdapterFiles::read(&folder, options.allow_changed)?;
+                let mut unused = Unused::default();
+                for tensor in &files.peft.ignored {
+                    let place = folder.join(WEIGHTS_FILE);
+                    unused.add(format!("tensor {tensor}"), format_args!("`{}`", place.display()));
+                }
+                warnings.extend(unused.notes(options.strict)?);
                 let options = options.clone();
                 return Ok(Some(Self { kind, folder, files, warnings, options, shared: None }));
             }
