@@ -19,6 +19,7 @@ mod hub {
     pub(super) use snapshot as config;
 }
 mod load;
+mod shipped;
 
 pub(crate) use architecture::{Architecture, Sizes};
 pub(crate) use load::{
@@ -26,3 +27,4 @@ pub(crate) use load::{
     load_language_model, load_model, local, locate_config, locate_model, open_tokenizer,
     shared_name, split_revision,
 };
+pub(crate) use shipped::{public_place, shipped};

@@ -1,11 +1,9 @@
 //! The two suites and their profiles.
 
-use std::path::PathBuf;
-
 use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
 
-use crate::backbone::{ModelLocation, locate_model};
+use crate::backbone::{ModelLocation, locate_model, shipped};
 use crate::error::Result;
 use crate::method::MethodName;
 use crate::settings::{Config, KlWeight, Layers, MethodSettings, Preset};
@@ -71,10 +69,7 @@ impl Suite {
         let Defaults { model, .. } = self.defaults(profile)?;
         match profile {
             Profile::Paper => locate_model(&model),
-            Profile::Quick => {
-                let folder = shipped(&model);
-                Ok(ModelLocation { name: format!("{model} (shipped)"), folder, note: None })
-            }
+            Profile::Quick => shipped(&model),
         }
     }
 }
@@ -95,18 +90,6 @@ pub(super) struct Defaults {
 }
 
 const PROFILES: &str = include_str!("profiles.toml");
-
-/// A shipped checkpoint: beside the program if it was installed with its assets, else in the source
-/// tree it was built from.
-fn shipped(name: &str) -> PathBuf {
-    let relative = PathBuf::from("assets").join(name);
-    let source = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(&relative);
-    let beside = std::env::current_exe()
-        .ok()
-        .and_then(|exe| exe.parent().map(|folder| folder.join(&relative)))
-        .filter(|folder| folder.is_dir());
-    beside.unwrap_or(source)
-}
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

@@ -12,7 +12,7 @@ use super::options::SuiteOptions;
 use super::plan::{Experiment, Plan, SCHEMA, experiments, id, now};
 use super::runs::{PlannedRun, add_runs, matches_ranks};
 use super::task::{ReadyTask, Tasks, data_files, generated_data, is_kept, load};
-use crate::backbone::{Backbone, locate_model};
+use crate::backbone::{Backbone, locate_model, public_place};
 use crate::error::Result;
 use crate::method::{MethodName, RankRequest};
 use crate::progress::{Event, ProgressSink};
@@ -197,7 +197,7 @@ fn model_record(backbone: &Backbone, config: &Config) -> ModelRecord {
     notes.extend(backbone.notes(config));
     ModelRecord {
         name: backbone.location.name.clone(),
-        path: backbone.location.folder.display().to_string(),
+        path: public_place(&backbone.location),
         weights: backbone.hashes.clone(),
         parameters: backbone.architecture.parameters(),
         notes,
