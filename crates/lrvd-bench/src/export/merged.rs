@@ -135,6 +135,22 @@ impl<'a> Plan<'a> {
         {
             return Err(lrvd_burn::Error::no_tensor(store.path(), name).into());
         }
+        let own = |name: &str| {
+            let same = if tied && name == LM_HEAD { EMBEDDINGS } else { name };
+            store.shape(same)
+        };
+        let heads = architecture.head();
+        let is_head = |name: &str| heads.iter().any(|head| name.starts_with(head));
+        for (name, tensor) in adapter.base.iter().chain(&adapter.saved) {
+            // More rows, for added tokens, need another vocabulary.
+            if let Some(expected) = own(name).filter(|own| *own != tensor.shape() && !is_head(name))
+            {
+                let found = tensor.shape();
+                bail!(
+                    "`{name}` of the adapter has the shape {found:?}, and in the base {expected:?}"
+                );
+            }
+        }
         tensors.extend(adapter.base.iter().map(other));
         let replaced = |name: &&str| adapter.saved.contains_key(*name);
         let is_changed =

@@ -444,6 +444,7 @@ impl Config {
             self.wording.given().is_none(),
             "setting `wording` is set: it asks for a class, and texts have none"
         );
+        ensure!(!self.keep_head, "setting `keep_head` is true: texts have no classifier");
         if self.prediction_draws != PredictionDraws::Weights {
             let value = format!("{:?}", self.prediction_draws).to_lowercase();
             bail!("setting `prediction_draws` is {value}: a text is answered by draws of weights");
