@@ -8,7 +8,7 @@ use lrvd_models::tokenizer::TextTokenizer;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::backbone::{Architecture, ModelLocation, locate_model, open_tokenizer};
+use crate::backbone::{Architecture, ModelLocation, check_end, locate_model, open_tokenizer};
 use crate::data::{
     Data, Dataset, Example, Input, InputForm, Label, Pieces, QuestionForm, QuestionKind, Split,
     TextRow, TextSet, Wording,
@@ -231,6 +231,7 @@ fn scores(examples: &[Example]) -> Option<[f64; 3]> {
 fn texts(data: &TextSet, model: Option<&Opened>, max_length: usize) -> Result<Value> {
     let reader = match model {
         Some(Opened { location, architecture, tokenizer }) => {
+            check_end(location, architecture, tokenizer)?;
             let reader = LanguageReader::new(location, architecture, tokenizer, max_length)?;
             Some((reader, tokenizer))
         }

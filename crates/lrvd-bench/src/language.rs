@@ -64,7 +64,6 @@ impl<'a> LanguageReader<'a> {
                 location.name
             ));
         };
-        check_end(location, config, tokenizer)?;
         let special = tokenizer.special_tokens();
         let pad = special.pad.or(config.pad_token_id).or(special.bos).or(special.eos);
         Ok(Self {
@@ -80,6 +79,7 @@ impl<'a> LanguageReader<'a> {
 
     pub(crate) fn of(backbone: &'a Backbone, max_length: usize) -> Result<Self> {
         let Backbone { location, architecture, tokenizer, .. } = backbone;
+        check_end(location, architecture, tokenizer)?;
         Self::new(location, architecture, tokenizer, max_length)
     }
 

@@ -23,7 +23,7 @@ use super::evaluate::{Evaluation, with_mean};
 use super::open::{Adapter, OpenOptions};
 use super::saved::SavedModel;
 use crate::backbone::{
-    Backbone, GENERATION_FILE, ModelLocation, load_language_model, locate_model,
+    Backbone, GENERATION_FILE, ModelLocation, check_end, load_language_model, locate_model,
 };
 use crate::data::{Content, LanguageColumns, PreparedTask, TextRow};
 use crate::error::{Kind, Result};
@@ -153,6 +153,10 @@ impl SavedLanguageModel {
     /// Reads texts by the tokenizer and the chat template of the adapter's folder where it has them, else by those of the base.
     pub(super) fn reader(&self) -> Result<LanguageReader<'_>> {
         let Backbone { location, architecture, .. } = &*self.backbone;
+        // The tokenizer of an adapter is chosen.
+        if self.tokenizer.is_none() {
+            check_end(location, architecture, &self.backbone.tokenizer)?;
+        }
         let mut reader =
             LanguageReader::new(location, architecture, self.tokenizer(), self.max_length())?;
         if self.dir != location.folder {

@@ -348,10 +348,12 @@ fn check_start(
 /// generated or learnt.
 pub(crate) fn check_end(
     location: &ModelLocation,
-    config: &LlamaConfig,
+    architecture: &Architecture,
     tokenizer: &TextTokenizer,
 ) -> Result<()> {
-    let ends = &config.eos_token_ids;
+    let Architecture::Llama(LlamaConfig { eos_token_ids: ends, .. }) = architecture else {
+        return Ok(());
+    };
     match tokenizer.special_tokens().eos {
         Some(found) if !ends.is_empty() && !ends.contains(&found) => {
             let name = tokenizer.token(found)?;

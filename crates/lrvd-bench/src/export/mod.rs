@@ -53,7 +53,7 @@ fn differences(info: Option<&ClassifierInfo>, to_peft: bool) -> Vec<String> {
             wording.describe()
         ));
     }
-    if let Some(temperature) = info.temperatures.0.get(&0) {
+    if let Some(temperature) = info.temperatures.by_draws.get(&0) {
         found.push(format!(
             "the fitted temperature is not in the weights: other programs must divide logits by {temperature:.4} for the \
              probabilities of `lrvd`"
