@@ -79,6 +79,7 @@ fn write_name<T: Named, S: Serializer>(value: &T, serializer: S) -> Result<S::Ok
     serializer.serialize_str(value.stored_name())
 }
 
+#[expect(clippy::ref_option, reason = "as serde passes a field")]
 fn write_known<T: Named, S: Serializer>(
     value: &Option<T>,
     serializer: S,

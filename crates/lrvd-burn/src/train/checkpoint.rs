@@ -348,13 +348,18 @@ fn sums(folder: &Path) -> Result<String, Error> {
     for name in [TENSORS, VALUES] {
         let path = folder.join(name);
         let bytes = fs::read(&path).map_err(|source| Error::io("read", &path, source))?;
-        for byte in Sha256::digest(bytes) {
-            // Writing to a string cannot fail.
-            let _ = write!(text, "{byte:02x}");
-        }
-        let _ = writeln!(text, "  {name}");
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "{}  {name}", hex(&Sha256::digest(bytes)));
     }
     Ok(text)
+}
+
+/// `bytes` in hexadecimal digits.
+pub(super) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
 }
 
 /// Compares the files in `folder` with their listed hashes.

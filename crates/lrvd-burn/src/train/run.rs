@@ -8,7 +8,7 @@ use lrvd_core::noise::NoiseKey;
 use lrvd_core::schedule::LrSchedule;
 use sha2::{Digest as _, Sha256};
 
-use super::checkpoint::{Checkpoints, latest_checkpoint, load_checkpoint};
+use super::checkpoint::{Checkpoints, hex, latest_checkpoint, load_checkpoint};
 use super::config::TrainConfig;
 use super::data::Model;
 use super::fit::{Loop, Outcome};
@@ -223,5 +223,5 @@ fn base_hash(model: &impl NamedModule, config: &PeftConfig) -> String {
             hash.update(bf16::from_f32(value).to_le_bytes());
         }
     });
-    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    hex(&hash.finalize())
 }
