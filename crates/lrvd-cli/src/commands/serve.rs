@@ -118,10 +118,13 @@ fn run_name(dir: &Path) -> Option<String> {
         return None;
     }
     let folder = dir.canonicalize().ok()?;
-    let names = folder.iter().rev().filter_map(|name| name.to_str());
-    let is_inner =
-        |name: &str| ["adapter", "checkpoints"].contains(&name) || name.starts_with("step-");
-    let name = names.take(3).find(|name| !is_inner(name))?;
+    let is_called = |folder: &Path, name: &str| folder.file_name().is_some_and(|own| own == name);
+    let run = match folder.parent() {
+        Some(outer) if is_called(outer, "checkpoints") => outer.parent()?,
+        Some(outer) if is_called(&folder, "adapter") => outer,
+        _ => &folder,
+    };
+    let name = run.file_name()?.to_str()?;
     let letter = |c: char| if c.is_ascii_alphanumeric() || "-._".contains(c) { c } else { '-' };
     let name: String = name.chars().take(64).map(letter).collect();
     check_name(&name).ok().map(|()| name)
