@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use anyhow::{Context as _, anyhow, bail};
+use anyhow::{anyhow, bail};
 use lrvd_models::tokenizer::TextTokenizer;
 
 use super::batch::{PreparedTask, TokenisedExample, widest};
@@ -11,8 +11,8 @@ use super::tokens::{
     AnswerToken, BareTokens, Cut, answer_tokens, longest, reached, require_single,
 };
 use super::wording::{LETTERS, QuestionForm, is_wide, trimmed};
-use super::{Example, Input, Label, SplitName, Wording, labelled_row};
-use crate::error::{Error, Kind, Result};
+use super::{Example, Input, Label, Place, SplitName, Wording, labelled_row};
+use crate::error::{Error, Kind, Result, kind_of};
 use crate::settings::{PromptSet, Readout};
 use crate::task::Goal;
 use crate::text::head;
@@ -313,7 +313,7 @@ impl<'a> TextReader<'a> {
                 continue;
             }
             let (example, lost) =
-                self.encode(input, label.clone()).with_context(|| place.to_string())?;
+                self.encode(input, label.clone()).map_err(|error| at(place, &error))?;
             if lost != Cut::Nothing {
                 *cut.entry(lost).or_default() += 1;
                 longest = self.measure(input)?.0.max(longest);
@@ -386,6 +386,15 @@ impl<'a> TextReader<'a> {
             notes,
             ..PreparedTask::without_examples(goal)
         })
+    }
+}
+
+/// The error of the row at `place`, of the same kind.
+fn at(place: &Place, error: &Error) -> Error {
+    let found = anyhow!("{place}: {error:#}");
+    match kind_of(error) {
+        Some(kind) => kind.mark(found),
+        None => found,
     }
 }
 
