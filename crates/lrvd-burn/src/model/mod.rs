@@ -90,10 +90,18 @@ pub fn attach_adapters(
     let idle = |entry: &&String| !found.iter().any(|found| targets.means(entry, &found.path));
     let unmatched: Vec<String> = targets.list().iter().filter(idle).cloned().collect();
     if !unmatched.is_empty() {
+        let mut names: Vec<&str> = Vec::new();
+        for found in &found {
+            let name = found.path.rsplit('.').next().unwrap_or(&found.path);
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
         return Err(Error::Argument(format!(
-            "the targets {} match none of the {} adaptable layers",
+            "the targets {} match none of the {} adaptable layers, whose names end in {}",
             quoted(unmatched),
-            found.len()
+            found.len(),
+            quoted(names)
         )));
     }
     let layers = found.len();
