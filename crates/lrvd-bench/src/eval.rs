@@ -16,7 +16,7 @@ use lrvd_models::TokenBatch;
 use serde::Serialize;
 
 use crate::data::batch::{TokenExamples, TokenisedExample};
-use crate::data::{Label, PreparedTask};
+use crate::data::{At, Label, PreparedTask};
 use crate::error::Result;
 use crate::io::{create_dir, write_json_lines};
 use crate::method::FittedRows;
@@ -237,6 +237,8 @@ impl PreparedTask {
         let rows = self.validation_ids.iter().zip(&self.validation).enumerate();
         rows.map(move |(i, (id, example))| PredictionLine {
             id: id.clone(),
+            line: self.validation_places.get(i).and_then(|at| at.line()),
+            row: self.validation_places.get(i).and_then(|at| at.row()),
             label: match example.answer.label() {
                 Some(Label::Score(score)) => *score,
                 label => label.and_then(Label::class).map_or(f64::NAN, |class| class as f64),
@@ -273,7 +275,8 @@ impl PreparedTask {
             // A single model agrees with itself.
             mutual_information.retain(|&draws, _| draws > 1);
             start += tokens;
-            TextLine { id, tokens, nll, entropy, mutual_information }
+            let at = self.validation_places.get(row).copied();
+            TextLine { id, at, tokens, nll, entropy, mutual_information }
         })
     }
 }
@@ -281,6 +284,8 @@ impl PreparedTask {
 #[derive(Serialize)]
 struct TextLine<'a> {
     id: &'a str,
+    #[serde(flatten)]
+    at: Option<At>,
     tokens: usize,
     nll: BTreeMap<u32, f64>,
     entropy: BTreeMap<u32, f64>,

@@ -15,7 +15,7 @@ use lrvd_models::tokenizer::TextTokenizer;
 use crate::backbone::{Architecture, Backbone, ModelLocation, check_end};
 use crate::data::batch::{Answer, TokenisedExample};
 use crate::data::tokens::BareTokens;
-use crate::data::{Content, PreparedTask, TextRow, TextSet, text_row};
+use crate::data::{At, Content, PreparedTask, TextRow, TextSet, text_row};
 use crate::error::{Kind, Result};
 use crate::settings::Config;
 use crate::task::Goal;
@@ -216,14 +216,14 @@ pub(crate) fn prepare(
     let (train, validation) = (&data.train.examples, &data.validation.examples);
     let train = encoded("train", train, &reader, max_length, &mut notes)?;
     let validation = encoded("validation", validation, &reader, max_length, &mut notes)?;
-    let (validation_ids, validation) = validation.into_iter().unzip();
+    let (validation_ids, validation): (Vec<_>, _) = validation.into_iter().unzip();
+    let validation_places = places(&data.validation.examples, &validation_ids);
     let train = train.into_iter().map(|(_, text)| text).collect();
     let (pad_id, task) = (reader.pad_id, PreparedTask::without_examples(goal));
-    Ok(PreparedTask { train, validation, validation_ids, pad_id, notes, ..task })
+    Ok(PreparedTask { train, validation, validation_ids, validation_places, pad_id, notes, ..task })
 }
 
-/// The rows that have a token to learn within the longest input, each with its number, from 0; what a reader must know goes
-/// into `notes`.
+/// The rows that have a token to learn within the longest input, each with its id; what a reader must know goes into `notes`.
 pub(crate) fn encoded(
     split: &'static str,
     rows: &[TextRow],
@@ -234,10 +234,10 @@ pub(crate) fn encoded(
     let texts: Vec<EncodedText> =
         rows.iter().map(|row| reader.encode(row)).collect::<Result<_, _>>()?;
     let mut examples = Vec::with_capacity(rows.len());
-    for (i, (text, row)) in texts.iter().zip(rows).enumerate() {
+    for (text, row) in texts.iter().zip(rows) {
         if let Some(example) = text.example() {
-            let row = text_row(&row.input);
-            examples.push((i.to_string(), TokenisedExample { row, ..example }));
+            let hashed = text_row(&row.input);
+            examples.push((row.id.clone(), TokenisedExample { row: hashed, ..example }));
         }
     }
     ensure!(
@@ -273,6 +273,13 @@ pub(crate) fn encoded(
     Ok(examples)
 }
 
+/// The places of the rows with these `ids`, in their order: rows with nothing to learn are left out.
+pub(crate) fn places(rows: &[TextRow], ids: &[String]) -> Vec<At> {
+    let mut rows = rows.iter();
+    let place = |id: &String| Some(rows.by_ref().find(|row| row.id == *id)?.place.at);
+    ids.iter().filter_map(place).collect()
+}
+
 fn chat_template(model: &Path, tokenizer: &TextTokenizer) -> Result<Option<ChatTemplate>> {
     if !GgufModel::is_at(model) {
         return Ok(ChatTemplate::from_dir(model, tokenizer)?);
@@ -285,7 +292,7 @@ fn chat_template(model: &Path, tokenizer: &TextTokenizer) -> Result<Option<ChatT
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::{At, Place};
+    use crate::data::Place;
 
     /// 512 pieces with byte fallback; `<s>` (1) before every text, `</s>` (2) ends one.
     fn stories() -> (ModelLocation, Architecture, TextTokenizer) {
@@ -356,7 +363,7 @@ mod tests {
         let architecture = Architecture::read(&location.folder).unwrap();
         let reader = LanguageReader::new(&location, &architecture, &tokenizer, 99).unwrap();
         assert_eq!(reader.stops, [2, 426].into());
-        let message = |role, content: &str| Message { role, content: content.to_owned() };
+        let message = |role, content: &str| Message::new(role, content);
         let chat = |answer: &str| {
             let messages = vec![message(Role::User, "Hi"), message(Role::Assistant, answer)];
             let found = reader.encode(&row(Content::Chat(messages))).unwrap();

@@ -5,8 +5,11 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use lrvd_bench::Unused;
 use lrvd_bench::adapter::{Evaluation, Generation, OpenOptions, SavedLanguageModel};
-use lrvd_bench::data::{Content, Data, NamedColumns, OwnFiles, Validation, read_texts};
+use lrvd_bench::data::{
+    Content, Data, NamedColumns, OwnFiles, ReadOptions, Validation, read_texts,
+};
 use lrvd_bench::method::MethodName;
 use lrvd_bench::progress::{Event, Silent};
 use lrvd_bench::settings::{Layers, Training};
@@ -26,6 +29,7 @@ fn texts() -> Data {
         regression: false,
         classifies: false,
         instructions: None,
+        reading: ReadOptions::default(),
         strict: false,
     };
     source.read().unwrap()
@@ -97,7 +101,8 @@ fn answers_do_not_depend_on_the_company_of_a_text() {
     train(&options, texts(), &AtomicBool::new(false), &mut Silent).unwrap();
     let load = OpenOptions::default();
     let model = SavedLanguageModel::load(&options.out, &load, &Device::flex()).unwrap();
-    let rows = read_texts(&rows(), None, true).unwrap();
+    let rows =
+        read_texts(&rows(), None, true, &ReadOptions::default(), &mut Unused::default()).unwrap();
     let (all, notes) = model.evaluate(&rows, 2, 7).unwrap();
     assert!(notes[0].starts_with("data: 24 rows, "), "{notes:?}");
     let mut start = 0;

@@ -10,10 +10,10 @@ use lrvd_core::metrics::{RiskCoverage, argmax_rows};
 use super::description::{Abstention, Certificate, Description, nothing_certified};
 use super::saved::SavedClassifier;
 use super::seen::{RowUse, SeenRows};
-use crate::data::table::{Format, Table};
+use crate::data::table::{At, BadRow, Format, Row, Table};
 use crate::data::{
-    Asked, Example, Input, PreparedTask, QuestionKind, Split, TextColumns, asked, load,
-    read_labelled,
+    Asked, Example, Input, PreparedTask, QuestionKind, ReadOptions, Rows, Split, TextColumns,
+    asked, load, read_labelled,
 };
 use crate::error::Result;
 use crate::eval::{Scored, measures, score_draws};
@@ -21,6 +21,7 @@ use crate::method::softened;
 use crate::record::{Metrics, Reliability};
 use crate::task::{Goal, Task};
 use crate::text::quoted;
+use crate::unused::Unused;
 
 #[derive(Debug)]
 pub struct Evaluation {
@@ -49,19 +50,27 @@ impl Evaluation {
         measures(&self.scored)
     }
 
+    /// Writes a line for each row, with its place in the file.
     pub fn write_predictions(&self, path: &Path) -> Result<()> {
         self.task.write_predictions(&self.scored, path)
     }
 }
 
 impl SavedClassifier {
-    pub fn read_examples(&self, file: &Path, columns: &TextColumns) -> Result<Split> {
+    /// The labelled rows of a file; what is not used is counted in `unused`.
+    pub fn read_examples(
+        &self,
+        file: &Path,
+        columns: &TextColumns,
+        options: &ReadOptions,
+        unused: &mut Unused,
+    ) -> Result<Split> {
         if columns.has_choices() && !self.info.has_choices() {
             bail!(
                 "columns of choices are for a classifier that was trained on questions with choices"
             );
         }
-        read_labelled(file, &self.info.reading(columns))
+        read_labelled(&mut Rows { options, unused }, file, &self.info.reading(columns))
     }
 
     /// The validation split of a benchmark task, whose classes must be the classifier's.
@@ -120,8 +129,19 @@ pub(super) fn with_mean(
     numbers.map(|draws| Ok((draws as u32, answer(draws)?))).collect()
 }
 
-/// Inputs one by one, so that a long table needs little memory.
-pub type Inputs = Box<dyn Iterator<Item = Result<Input>>>;
+/// A row to be answered.
+#[derive(Debug)]
+pub struct InputRow {
+    /// The row's own id.
+    pub id: Option<String>,
+    /// Its place, in a file or a stream.
+    pub at: Option<At>,
+    /// What is read of it, or why it cannot be.
+    pub input: Result<Input>,
+}
+
+/// Rows one by one, so that a long table needs little memory. An error is that of the file, and nothing follows it.
+pub type Inputs = Box<dyn Iterator<Item = Result<InputRow>>>;
 
 pub fn read_inputs(file: &Path, format: Format, columns: TextColumns) -> Result<Inputs> {
     let mut table = Table::open(file, format, None, true)?;
@@ -170,8 +190,22 @@ impl SavedClassifier {
 
 fn inputs(mut table: Table, columns: TextColumns) -> Result<Inputs> {
     let columns = TextColumns { label: None, ..columns };
-    table.select(&columns.names())?;
-    Ok(Box::new(table.map(move |row| Input::of(&row?, &columns))))
+    table.select(&columns.names_with_id())?;
+    let read = move |row: Result<Row>| match row {
+        Ok(row) => {
+            let (id, at) = (row.id(&[&["id"]]), Some(row.place.at));
+            let (id, input) = match id {
+                Ok(id) => (id, Input::of(&row, &columns)),
+                Err(error) => (None, Err(error)),
+            };
+            Ok(InputRow { id, at, input })
+        }
+        Err(error) => match BadRow::at(&error) {
+            Some(at) => Ok(InputRow { id: None, at: Some(at), input: Err(error) }),
+            None => Err(error),
+        },
+    };
+    Ok(Box::new(table.map(read)))
 }
 
 /// Finds the largest entropy up to which the answers of `draws` draws in `evaluation` have an error rate of at most `target`

@@ -29,7 +29,7 @@ use crate::data::{Content, LanguageColumns, PreparedTask, TextRow};
 use crate::error::{Kind, Result};
 use crate::eval::score_tokens;
 use crate::io::read_unique;
-use crate::language::{LanguageReader, encoded};
+use crate::language::{LanguageReader, encoded, places};
 use crate::settings::BasePrecision;
 use crate::task::Goal;
 use crate::text::quoted;
@@ -237,10 +237,11 @@ impl SavedLanguageModel {
     ) -> Result<(Evaluation, Vec<String>)> {
         let (reader, mut notes) = (self.reader()?, Vec::new());
         let batch_size = self.info.as_ref().map_or(BATCH_SIZE, |info| info.run.batch_size);
-        let (validation_ids, validation) =
+        let (validation_ids, validation): (Vec<_>, _) =
             encoded("data", rows, &reader, self.max_length(), &mut notes)?.into_iter().unzip();
         let (pad_id, task) = (reader.pad_id, PreparedTask::without_examples(Goal::texts("data")));
-        let task = PreparedTask { validation, validation_ids, pad_id, ..task };
+        let validation_places = places(rows, &validation_ids);
+        let task = PreparedTask { validation, validation_ids, validation_places, pad_id, ..task };
         let examples = task.examples(&task.validation, &self.device);
         let (model, watch) = (&self.model, None);
         let scored = with_mean(draws, |draws| {

@@ -20,7 +20,7 @@ pub use description::{
 };
 pub(crate) use encoder_only::HEAD_FILE;
 pub use evaluate::{
-    AskedRows, Evaluation, Inputs, evaluate, fit_abstention, read_inputs, stream_inputs,
+    AskedRows, Evaluation, InputRow, Inputs, evaluate, fit_abstention, read_inputs, stream_inputs,
 };
 pub use hashes::FileHashes;
 pub use language::{Continuation, ContinuedToken, Generation, NEW_TOKENS, SavedLanguageModel};

@@ -20,7 +20,7 @@ use crate::data::batch::{TokenExamples, TokenisedExample, widest};
 use crate::data::{
     Cut, CutInputs, Input, Label, MOST_OPTIONS, QuestionKind, TextColumns, TextReader,
 };
-use crate::error::{Burn, Error, Kind, Result};
+use crate::error::{Burn, Error, Kind, Result, kind_of};
 use crate::method::softened;
 use crate::settings::{BasePrecision, PredictionDraws};
 use crate::text::quoted;
@@ -402,36 +402,17 @@ impl SavedClassifier {
         inputs: &[Input],
         first: usize,
     ) -> Result<Vec<(TokenisedExample, Cut)>> {
-        let kind = |pair: bool| if pair { "a pair (`text` and `pair`)" } else { "a single text" };
         let encode = |(i, input): (usize, &Input)| {
-            let (pair, found) = (input.pair.is_some(), input.choices.len());
-            let most = match input.kind {
-                Some(_) => MOST_OPTIONS,
-                None => self.info.goal.n_labels(),
-            };
-            let (found, expected) = match (self.info.pairs, self.info.has_choices()) {
-                (Some(expected), _) if expected != pair => {
-                    (format!("is {}", kind(pair)), kind(expected).to_owned())
-                }
-                (_, true) if !(2..=most).contains(&found) => {
-                    (format!("has {found} choices"), format!("questions with 2 to {most}"))
-                }
-                (_, false) if found > 0 => {
-                    (format!("has {found} choices"), "texts without choices".to_owned())
-                }
-                // Without a target: the label is not read in prediction.
-                _ => {
-                    let (example, cut) = reader.encode(input, Label::Class(0))?;
-                    if let Some(counted) = self.cut.as_ref().filter(|_| cut != Cut::Nothing) {
-                        let length = reader.measure(input)?.0;
-                        counted.lock().unwrap_or_else(PoisonError::into_inner).add(length);
-                    }
-                    return Ok((example, cut));
-                }
-            };
-            let number = first + i + 1;
-            Err(Kind::Input
-                .mark(anyhow!("input {number} {found}, the classifier was trained on {expected}")))
+            if let Some(reason) = self.unsuited(input) {
+                return Err(Kind::Input.mark(anyhow!("input {} {reason}", first + i + 1)));
+            }
+            // Without a target: the label is not read in prediction.
+            let (example, cut) = reader.encode(input, Label::Class(0))?;
+            if let Some(counted) = self.cut.as_ref().filter(|_| cut != Cut::Nothing) {
+                let length = reader.measure(input)?.0;
+                counted.lock().unwrap_or_else(PoisonError::into_inner).add(length);
+            }
+            Ok((example, cut))
         };
         inputs.iter().enumerate().map(encode).collect()
     }
@@ -451,6 +432,44 @@ impl SavedClassifier {
                 "{count} {inputs} cut at {limit} tokens; the longest has {longest}. `--max-length` sets another length"
             )
         })
+    }
+
+    /// For each of `inputs` why the classifier cannot answer it, if it cannot.
+    pub fn unreadable(&self, inputs: &[Input], first: usize) -> Result<Vec<Option<Error>>> {
+        let reader = self.info.reader(&self.backbone)?;
+        let one = |(i, input): (usize, &Input)| {
+            if let Some(reason) = self.unsuited(input) {
+                return Ok(Some(Kind::Input.mark(anyhow!("input {} {reason}", first + i + 1))));
+            }
+            match reader.encode(input, Label::Class(0)) {
+                Err(error) if kind_of(&error) == Some(Kind::Input) => Ok(Some(error)),
+                read => read.map(|_| None),
+            }
+        };
+        inputs.iter().enumerate().map(one).collect()
+    }
+
+    /// What an input is that the classifier was not trained on.
+    fn unsuited(&self, input: &Input) -> Option<String> {
+        let kind = |pair: bool| if pair { "a pair (`text` and `pair`)" } else { "a single text" };
+        let (pair, found) = (input.pair.is_some(), input.choices.len());
+        let most = match input.kind {
+            Some(_) => MOST_OPTIONS,
+            None => self.info.goal.n_labels(),
+        };
+        let (found, expected) = match (self.info.pairs, self.info.has_choices()) {
+            (Some(expected), _) if expected != pair => {
+                (format!("is {}", kind(pair)), kind(expected).to_owned())
+            }
+            (_, true) if !(2..=most).contains(&found) => {
+                (format!("has {found} choices"), format!("questions with 2 to {most}"))
+            }
+            (_, false) if found > 0 => {
+                (format!("has {found} choices"), "texts without choices".to_owned())
+            }
+            _ => return None,
+        };
+        Some(format!("{found}, the classifier was trained on {expected}"))
     }
 
     /// Which answers to texts from `draws` draws are withheld: those with an entropy above `asked`, or else those of the fitted
@@ -555,7 +574,6 @@ mod tests {
     use super::super::open::Base;
     use super::*;
     use crate::data::PreparedTask;
-    use crate::error::kind_of;
     use crate::task::Goal;
 
     /// Where the values of every parameter are in memory.

@@ -7,7 +7,7 @@ use burn::tensor::{DType, Device, Tensor, TensorData};
 use lrvd_burn::train::{Examples, Targets};
 use lrvd_models::{Prefixes, ScoredOptions, TokenBatch};
 
-use super::{Label, held_out};
+use super::{At, Label, held_out};
 use crate::error::Burn;
 use crate::task::Goal;
 
@@ -244,6 +244,8 @@ pub struct PreparedTask {
     pub validation_ids: Vec<String>,
     /// `true` if the validation examples were drawn from the rows of the training file.
     pub drawn_validation: bool,
+    /// Where the validation rows are in their files; none where they come from no file.
+    pub validation_places: Vec<At>,
     pub pad_id: u32,
     /// Tokens that stand for the classes, for a language model; empty for an encoder.
     pub answers: Vec<u32>,
@@ -261,6 +263,7 @@ impl PreparedTask {
             validation: Vec::new(),
             validation_ids: Vec::new(),
             drawn_validation: false,
+            validation_places: Vec::new(),
             pad_id: 0,
             answers: Vec::new(),
             notes: Vec::new(),

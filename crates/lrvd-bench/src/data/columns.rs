@@ -22,6 +22,9 @@ pub(super) const INSTRUCTIONS: [&str; 3] = ["instruction", "input", "output"];
 /// Keys of the rows of decision models: the state, the typed questions about it, the targets of these.
 const DECISIONS: [&str; 3] = ["state", "questions", "targets"];
 
+/// Column or key of a row's own id.
+pub(super) const ID: &str = "id";
+
 const TEXTS: [&str; 4] = ["text", "sentence", "query", "question"];
 const LABELS: [&str; 5] = ["label", "category", "intent", "class", "target"];
 
@@ -98,6 +101,11 @@ impl TextColumns {
             Some((Some(column), option)) => Err(absent(file, column, names, option)),
             _ => Ok(()),
         }
+    }
+
+    /// Those that are read, and that of the rows' ids.
+    pub(crate) fn names_with_id(&self) -> Vec<&str> {
+        self.names().into_iter().chain([ID]).collect()
     }
 
     pub(crate) fn names(&self) -> Vec<&str> {

@@ -436,7 +436,7 @@ fn write(value: &Value, depth: usize, text: &mut String) {
 mod tests {
     use std::fmt::Write as _;
 
-    use super::super::{Data, Example, Input, NamedColumns, OwnFiles, Validation};
+    use super::super::{Data, Example, Input, NamedColumns, OwnFiles, ReadOptions, Validation};
     use super::*;
 
     #[test]
@@ -454,6 +454,7 @@ mod tests {
                 regression: false,
                 classifies: false,
                 instructions: None,
+                reading: ReadOptions::default(),
                 strict: false,
             };
             writeln!(found, "{}", row.chars().take(150).collect::<String>()).unwrap();

@@ -6,17 +6,18 @@
 //! | `hash` | hashes of rows, by which they are recognised in another file |
 //! | `table` | rows of typed values from TSV, CSV, JSON and parquet |
 //! | `locate`, `read`, `load` | a task: its files in a data directory; examples from a file; both splits with notes |
-//! | `columns`, `content`, `own` | a user's files: their columns; texts for a language model; classes and examples |
+//! | `rows`, `columns`, `content`, `classes`, `own` | a user's files: bad rows; columns; texts for a language model; classes; examples |
 //! | `decision` | typed questions: the language of decision models, their targets |
 //! | `quick` | the shipped data of the quick profiles |
 //! | `wording` | how a language model is asked for a class; the prompts of questions with choices |
 //! | `tokens`, `reader` | the tokens of prompts and answers; [`TextReader`]: token ids of any example |
 //! | `batch` | [`TokenExamples`](batch::TokenExamples): batches on the device; [`PreparedTask`] |
 //!
-//! A bad row is an error that names file, line and column; no row is skipped. Questions that a prompt set does not use are
-//! counted and noted.
+//! A bad row is an error that names file, line and column, or is left out and counted where a user asks for that. Keys that are
+//! not used, and questions that a prompt set does not use, are counted and noted.
 
 pub mod batch;
+mod classes;
 mod columns;
 mod content;
 mod decision;
@@ -28,6 +29,7 @@ mod own;
 pub(crate) mod quick;
 mod read;
 mod reader;
+mod rows;
 pub mod table;
 pub(crate) mod tokens;
 mod wording;
@@ -49,6 +51,8 @@ pub(crate) use own::{Reading, asked, read_labelled};
 pub use quick::write_generated;
 pub use read::read_examples;
 pub use reader::{Encoded, InputForm, TextReader};
+pub(crate) use rows::Rows;
+pub use rows::{OnError, ReadOptions};
 pub use table::{At, Format, Place, SourceFile};
 pub use tokens::{
     AnswerToken, Cut, CutInputs, LLAMA_2_LABELS, answer_tokens, check_known, require_single,

@@ -1,14 +1,16 @@
 //! A user's own files: which columns are read, and what is learnt from them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{anyhow, bail, ensure};
 
-use super::columns::{Columns, LanguageColumns, NamedColumns, TextColumns};
-use super::content::{TextRow, content};
+use super::classes::{alike, class_name, classes, difference, looks_like, not_missing};
+use super::columns::{Columns, ID, LanguageColumns, NamedColumns, TextColumns};
+use super::content::{MEANT, TextRow, content};
 use super::decision::{Invalid, MOST_OPTIONS, Question, questions, targets, worded};
 use super::example::drawn_by_class;
+use super::rows::{ReadOptions, Rows};
 use super::table::{self, Cell, Place, Table};
 use super::wording::{LETTERS, is_wide, option_names};
 use super::{
@@ -17,14 +19,12 @@ use super::{
 use crate::error::Result;
 use crate::task::Goal;
 use crate::text::{one_of, quoted};
-
-/// More distinct labels than this are hardly classes: a wrong column, most likely.
-const MOST_CLASSES: usize = 1000;
+use crate::unused::Unused;
 
 pub type TextSet = Dataset<TextRow, LanguageColumns>;
 
 /// A row whose label is not yet a class or a number.
-type RawRow = Example<Input, String>;
+pub(super) type RawRow = Example<Input, String>;
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct OwnFiles {
@@ -38,6 +38,7 @@ pub struct OwnFiles {
     pub classifies: bool,
     /// The choice that every row of a table is, of which the classes are the options.
     pub instructions: Option<String>,
+    pub reading: ReadOptions,
     /// Whether it is an error that something is read and not used ([`Unused`](crate::Unused)).
     pub strict: bool,
 }
@@ -50,9 +51,20 @@ pub enum Data {
 }
 
 impl OwnFiles {
-    /// Reads every file once.
+    /// Reads every file once. What is not used is in the notes.
     pub fn read(&self) -> Result<Data> {
+        let mut unused = Unused::default();
+        let mut data = self.read_noting(&mut unused)?;
+        let (Data::Labelled(Dataset { notes, .. }) | Data::Texts(Dataset { notes, .. })) =
+            &mut data;
+        notes.extend(unused.notes(self.strict)?);
+        Ok(data)
+    }
+
+    /// Reads every file once, and counts what is not used, also where it ends in an error.
+    pub fn read_noting(&self, unused: &mut Unused) -> Result<Data> {
         let Self { train, validation, columns, labels, regression, .. } = self;
+        let mut rows = Rows { options: &self.reading, unused };
         let instructions = self.instructions.as_deref();
         let classifies =
             self.classifies || *regression || labels.is_some() || instructions.is_some();
@@ -67,9 +79,9 @@ impl OwnFiles {
         match columns {
             Columns::Texts(columns) => {
                 let name = name.unwrap_or("texts").to_owned();
-                let read = |table| text_rows(table, &columns, true);
-                let rows = read(table)?;
-                let (train, validation) = splits(train, rows, validation, |_| None, read)?;
+                let mut read = |table| text_rows(&mut rows, table, &columns, true);
+                let found = read(table)?;
+                let (train, validation) = splits(train, found, validation, |_| None, read)?;
                 let kind = columns;
                 Ok(Data::Texts(Dataset { name, kind, train, validation, validation_split, notes }))
             }
@@ -82,13 +94,13 @@ impl OwnFiles {
                     );
                 }
                 let name = name.unwrap_or("decisions").to_owned();
-                let read = |table| decision_rows(table, &columns);
-                let rows = read(table)?;
+                let mut read = |table| decision_rows(&mut rows, table, &columns);
+                let found = read(table)?;
                 let class = |row: &Vec<Decision>| match &row[..] {
                     [one] => one.label.class(),
                     _ => None,
                 };
-                let (train, validation) = splits(train, rows, validation, class, read)?;
+                let (train, validation) = splits(train, found, validation, class, read)?;
                 let of_both = train.examples.iter().chain(&validation.examples).flatten();
                 let mut of_both = of_both.map(|example| &example.input.question);
                 let first = of_both.next().cloned();
@@ -116,27 +128,34 @@ impl OwnFiles {
                     );
                 }
                 let name = name.unwrap_or("data");
-                let (rows, file) = raw_rows(table, &columns)?;
+                // The file's own names of the classes, in the order of their numbers.
+                let stated = columns.label.as_deref().and_then(|column| table.names_of(column));
+                let labels = labels.clone().or_else(|| stated.map(<[String]>::to_vec));
+                let (mut raw, file) = raw_rows(&mut rows, table, &columns)?;
                 let goal = if *regression {
                     Goal::regression(name)
                 } else if columns.has_choices() {
                     // As many letters as a row has choices at most.
-                    let most = rows.iter().map(|row| row.input.choices.len()).max().unwrap_or(0);
+                    let most = raw.iter().map(|row| row.input.choices.len()).max().unwrap_or(0);
                     Goal::questions(name, option_names(most.clamp(2, MOST_OPTIONS)))
                 } else {
-                    let classes = classes(train, &columns, &rows, labels.clone())?;
+                    if labels.is_none() {
+                        raw = not_missing(&mut rows, &columns, raw)?;
+                    }
+                    let classes = classes(train, &columns, &raw, labels)?;
+                    notes.extend(alike(train, &columns, &classes));
                     Goal::classification(name, classes)
                 };
-                let rows = (labelled(&goal, &columns, rows)?, file);
+                let found = (labelled(&mut rows, &goal, &columns, raw)?, file);
                 let read = |table| {
-                    let (rows, file) = raw_rows(table, &columns)?;
-                    Ok((labelled(&goal, &columns, rows)?, file))
+                    let (raw, file) = raw_rows(&mut rows, table, &columns)?;
+                    Ok((labelled(&mut rows, &goal, &columns, raw)?, file))
                 };
                 let path = train;
                 // The answers to questions with choices are letters, and no classes of the rows.
                 let by_class = !columns.has_choices();
                 let class = |row: &Example| row.label.class().filter(|_| by_class);
-                let (mut train, mut validation) = splits(train, rows, validation, class, read)?;
+                let (mut train, mut validation) = splits(train, found, validation, class, read)?;
                 if by_class && validation_split.is_some() {
                     notes.extend(single_rows(&goal, &train.examples, &validation.examples));
                 }
@@ -278,20 +297,28 @@ pub(crate) struct Reading<'a> {
 }
 
 /// The labelled examples of one file, for a classifier that exists already.
-pub(crate) fn read_labelled(file: &Path, reading: &Reading<'_>) -> Result<Split> {
+pub(crate) fn read_labelled(
+    rows: &mut Rows<'_>,
+    file: &Path,
+    reading: &Reading<'_>,
+) -> Result<Split> {
     let (mut table, Reading { columns, goal, question, .. }) = (table::read(file)?, reading);
     columns.check(file, &table.names()?)?;
     if columns.questions.is_some() {
-        let (rows, file) = decision_rows(table, columns)?;
-        let examples = rows.into_iter().flatten().map(|row| reading.example(row));
-        return Ok(Split::own(SplitName::Validation, file, examples.collect::<Result<_>>()?));
+        let (found, file) = decision_rows(rows, table, columns)?;
+        let mut examples = Vec::new();
+        for row in found.into_iter().flatten() {
+            examples.extend(rows.kept(reading.example(row))?);
+        }
+        return Ok(Split::own(SplitName::Validation, file, examples));
     }
-    let (rows, file) = raw_rows(table, columns)?;
+    let (raw, file) = raw_rows(rows, table, columns)?;
     let Some(question) = question else {
-        return Ok(Split::own(SplitName::Validation, file, labelled(goal, columns, rows)?));
+        let examples = labelled(rows, goal, columns, raw)?;
+        return Ok(Split::own(SplitName::Validation, file, examples));
     };
     let options = Goal::classification(&goal.name, question.names());
-    let mut examples = labelled(&options, columns, rows)?;
+    let mut examples = labelled(rows, &options, columns, raw)?;
     for Example { input, .. } in &mut examples {
         *input = reading.input(question, &input.text);
     }
@@ -340,8 +367,12 @@ impl Decision {
 }
 
 /// The questions of each row, with their targets.
-fn decision_rows(table: Table, columns: &TextColumns) -> Result<(Vec<Vec<Decision>>, SourceFile)> {
-    rows(table, &columns.names(), |number, row| {
+fn decision_rows(
+    rows: &mut Rows<'_>,
+    table: Table,
+    columns: &TextColumns,
+) -> Result<(Vec<Vec<Decision>>, SourceFile)> {
+    rows.read(table, &columns.names_with_id(), |_, number, row| {
         let asked = decisions(number, row, columns)?;
         let Some(column) = &columns.label else {
             bail!("{}: the targets have no key", row.place);
@@ -358,15 +389,15 @@ fn decision_rows(table: Table, columns: &TextColumns) -> Result<(Vec<Vec<Decisio
     })
 }
 
-/// The questions of a row, whatever its targets; each has the id `ROW/QUESTION`.
+/// The questions of a row, whatever its targets; each has the id `ROW/QUESTION`, of the row's id or number.
 fn decisions(number: usize, row: &table::Row, columns: &TextColumns) -> Result<Vec<Decision<()>>> {
-    let column = columns.questions.as_deref().unwrap_or_default();
+    let (own, column) = (row_id(row, number)?, columns.questions.as_deref().unwrap_or_default());
     let state = worded(row.find(&[&columns.text])?.value);
     let state = state.map_err(|error| at(row, &columns.text, error))?;
     let found = questions(row.find(&[column])?.value).map_err(|error| at(row, column, error))?;
     let one = |(id, question): (String, Question)| {
-        let (row_id, place, state) = (format!("{number}/{id}"), row.place.clone(), state.clone());
-        Example { id: row_id, place, input: Asked { state, id, question }, label: () }
+        let (id_of_row, place, state) = (format!("{own}/{id}"), row.place.clone(), state.clone());
+        Example { id: id_of_row, place, input: Asked { state, id, question }, label: () }
     };
     Ok(found.into_iter().map(one).collect())
 }
@@ -383,17 +414,19 @@ pub(crate) fn asked(
     question: Option<Question>,
 ) -> Result<Box<dyn Iterator<Item = Result<Decision<()>>>>> {
     let columns = TextColumns { label: None, ..columns };
-    table.select(&columns.names())?;
+    table.select(&columns.names_with_id())?;
     let read = move |(number, row): (usize, Result<table::Row>)| -> Vec<Result<Decision<()>>> {
-        let found = row.and_then(|row| match (&columns.questions, &question) {
+        let of_row = |row: &table::Row| match (&columns.questions, &question) {
             (None, Some(question)) => {
                 let (place, id) = (row.place.clone(), String::new());
                 let state = row.text(&[&columns.text])?.to_owned();
                 let input = Asked { state, id, question: question.clone() };
-                Ok(vec![Example { id: number.to_string(), place, input, label: () }])
+                Ok(vec![Example { id: row_id(row, number)?, place, input, label: () }])
             }
-            _ => decisions(number, &row, &columns),
-        });
+            _ => decisions(number, row, &columns),
+        };
+        let found = row
+            .and_then(|row| of_row(&row).map_err(|error| table::BadRow::error(&row.place, error)));
         match found {
             Ok(found) => found.into_iter().map(Ok).collect(),
             Err(error) => vec![Err(error)],
@@ -403,50 +436,63 @@ pub(crate) fn asked(
 }
 
 /// The texts of one file, under the given columns or those that it has by their usual names. Completions are read
-/// `with_completions`.
+/// `with_completions`. What is not used is counted in `unused`.
 pub fn read_texts(
     file: &Path,
     columns: Option<&LanguageColumns>,
     with_completions: bool,
+    options: &ReadOptions,
+    unused: &mut Unused,
 ) -> Result<Vec<TextRow>> {
     let mut table = table::read(file)?;
     let columns = match columns {
         Some(columns) => columns.clone(),
         None => LanguageColumns::recognise(&table.names()?).unwrap_or_default(),
     };
-    Ok(text_rows(table, &columns, with_completions)?.0)
-}
-
-fn rows<T>(
-    mut table: Table,
-    columns: &[&str],
-    read: impl Fn(usize, &table::Row) -> Result<T>,
-) -> Result<(Vec<T>, SourceFile)> {
-    table.select(columns)?;
-    let rows = table.by_ref().enumerate().map(|(number, row)| read(number, &row?));
-    let rows = rows.collect::<Result<_>>()?;
-    Ok((rows, table.source()?))
+    let mut rows = Rows { options, unused };
+    Ok(text_rows(&mut rows, table, &columns, with_completions)?.0)
 }
 
 fn text_rows(
+    rows: &mut Rows<'_>,
     table: Table,
     columns: &LanguageColumns,
     with_completions: bool,
 ) -> Result<(Vec<TextRow>, SourceFile)> {
-    rows(table, &columns.names(with_completions), |number, row| {
-        let (id, place) = (number.to_string(), row.place.clone());
-        Ok(Example { id, place, input: content(row, columns, with_completions)?, label: () })
+    let meant = MEANT.into_iter().filter(|key| !rows.drops(key));
+    let names: Vec<&str> = columns.names(true).into_iter().chain(meant).chain([ID]).collect();
+    rows.read(table, &names, |rows, number, row| {
+        let (id, place) = (row_id(row, number)?, row.place.clone());
+        let input = content(rows, row, columns, with_completions)?;
+        Ok(Example { id, place, input, label: () })
     })
 }
 
-fn raw_rows(table: Table, columns: &TextColumns) -> Result<(Vec<RawRow>, SourceFile)> {
-    rows(table, &columns.names(), |number, row| {
-        let (id, place) = (number.to_string(), row.place.clone());
-        let label = columns.label.as_ref().map(|column| row.find(&[column])?.word("label"));
+fn raw_rows(
+    rows: &mut Rows<'_>,
+    table: Table,
+    columns: &TextColumns,
+) -> Result<(Vec<RawRow>, SourceFile)> {
+    let stated = columns.label.as_deref().and_then(|column| table.names_of(column));
+    let stated = stated.map(<[String]>::to_vec);
+    rows.read(table, &columns.names_with_id(), |_, number, row| {
+        let (id, place) = (row_id(row, number)?, row.place.clone());
+        let label = columns.label.as_ref().map(|column| {
+            let cell = row.find(&[column])?;
+            match &stated {
+                Some(names) => class_name(&cell, names),
+                None => cell.word("label"),
+            }
+        });
         let label = label.transpose()?;
         let (input, label) = (Input::of(row, columns)?, label.unwrap_or_default());
         Ok(Example { id, place, input, label })
     })
+}
+
+/// The row's own id, or its number.
+fn row_id(row: &table::Row, number: usize) -> Result<String> {
+    Ok(row.id(&[&[ID]])?.unwrap_or_else(|| number.to_string()))
 }
 
 impl Input {
@@ -479,43 +525,6 @@ fn choices(row: &table::Row, columns: &[String]) -> Result<Vec<String>> {
     cells.iter().map(|cell| cell.word("choice")).collect()
 }
 
-/// The `given` classes, or the distinct labels: by value if all are whole numbers, else by text.
-fn classes(
-    file: &Path,
-    columns: &TextColumns,
-    rows: &[RawRow],
-    given: Option<Vec<String>>,
-) -> Result<Vec<String>> {
-    let column = || columns.label.clone().unwrap_or_default();
-    let classes = match given {
-        Some(classes) => classes,
-        None => distinct(rows, column())?,
-    };
-    for (i, class) in classes.iter().enumerate() {
-        ensure!(!classes[..i].contains(class), "label `{class}` is given twice");
-        let value = number(class);
-        let same = classes[..i].iter().find(|other| value.is_some() && number(other) == value);
-        if let Some(other) = same {
-            bail!(
-                "`{}`, column `{}`: labels `{other}` and `{class}` are one number; write it in one way",
-                file.display(),
-                column()
-            );
-        }
-    }
-    if !(2..=MOST_CLASSES).contains(&classes.len()) {
-        let found = classes.len();
-        let many = found > MOST_CLASSES;
-        let hint = if many { "; for numbers to be predicted pass `--regression`" } else { "" };
-        bail!(
-            "`{}`, column `{}`: {found} distinct labels, expected 2 to {MOST_CLASSES}{hint}",
-            file.display(),
-            column()
-        );
-    }
-    Ok(classes)
-}
-
 /// The place of the one of `choices` that `found` means: by its text, its letter, or its place counted from 0.
 fn answer(place: &Place, column: String, found: String, choices: &[String]) -> Result<usize> {
     let means = |i: &usize| {
@@ -541,32 +550,12 @@ fn answer(place: &Place, column: String, found: String, choices: &[String]) -> R
     }
 }
 
-/// Distinct labels in order. `NaN` is how programs write a missing one, and no class.
-fn distinct(rows: &[RawRow], column: String) -> Result<Vec<String>> {
-    let mut distinct = BTreeSet::new();
-    for row in rows {
-        let label = row.label.as_str();
-        ensure!(
-            !label.eq_ignore_ascii_case("nan"),
-            "{}, column `{column}`: `{label}` marks a missing label and is no class; leave the row \
-                 out, or name the class with `--labels`",
-            row.place
-        );
-        distinct.insert(label);
-    }
-    let mut classes: Vec<String> = distinct.into_iter().map(str::to_owned).collect();
-    let numbers: Option<Vec<i64>> = classes.iter().map(|class| class.parse().ok()).collect();
-    if numbers.is_some() {
-        classes.sort_by_key(|class| class.parse::<i64>().unwrap_or(0));
-    }
-    Ok(classes)
-}
-
-fn number(class: &str) -> Option<f64> {
-    class.parse().ok().filter(|number: &f64| number.is_finite())
-}
-
-fn labelled(goal: &Goal, columns: &TextColumns, rows: Vec<RawRow>) -> Result<Vec<Example>> {
+fn labelled(
+    rows: &mut Rows<'_>,
+    goal: &Goal,
+    columns: &TextColumns,
+    raw: Vec<RawRow>,
+) -> Result<Vec<Example>> {
     let column = columns.label.clone().unwrap_or_default();
     let ids: BTreeMap<&str, usize> =
         goal.classes.iter().enumerate().map(|(id, class)| (class.as_str(), id)).collect();
@@ -587,24 +576,64 @@ fn labelled(goal: &Goal, columns: &TextColumns, rows: Vec<RawRow>) -> Result<Vec
         }
         ids.get(found.as_str()).map(|&id| Label::Class(id)).ok_or_else(|| {
             let expected = one_of(&found, &goal.classes);
-            anyhow!("{place}, column `{column}`: unknown label `{found}`, expected {expected}")
+            let alike = goal.classes.iter().find(|class| looks_like(class, &found));
+            let alike = alike.map_or_else(String::new, |class| {
+                format!("; it looks like `{class}`: {}", difference(&found, class))
+            });
+            anyhow!(
+                "{place}, column `{column}`: unknown label `{found}`, expected {expected}{alike}"
+            )
         })
     };
-    let example = |Example { id, place, input, label: found }: RawRow| {
-        let label = label(&place, &input.choices, found)?;
-        Ok(Example { id, place, input, label })
-    };
-    rows.into_iter().map(example).collect()
+    let mut examples = Vec::with_capacity(raw.len());
+    for Example { id, place, input, label: found } in raw {
+        let label = label(&place, &input.choices, found);
+        let label = rows.kept(label)?;
+        examples.extend(label.map(|label| Example { id, place, input, label }));
+    }
+    Ok(examples)
 }
 
 #[cfg(test)]
 mod tests {
     use std::fmt::Write as _;
 
+    use super::super::OnError;
     use super::*;
 
     /// Format, training and validation rows, columns of choices, and whether numbers are learnt.
     type Case = (String, String, String, Vec<String>, bool);
+
+    /// A file of `pyarrow` with the metadata that `datasets` writes: `ClassLabel(names=["spam", "ham"])`, and labels 0, 1, 1, -1.
+    #[cfg(feature = "parquet")]
+    #[test]
+    fn the_names_of_a_files_classes_are_the_labels_in_their_order() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/data/cases");
+        let train = folder.join("classlabel.parquet");
+        let mut files = OwnFiles {
+            validation: Validation::File(train.clone()),
+            train,
+            columns: NamedColumns::default(),
+            labels: None,
+            regression: false,
+            classifies: false,
+            instructions: None,
+            reading: ReadOptions::default(),
+            strict: false,
+        };
+        let error = files.read().unwrap_err().to_string();
+        assert!(error.ends_with("row 4, column `label`: -1 marks a missing label"), "{error}");
+        files.reading.on_error = Some(OnError::Skip);
+        let Data::Labelled(data) = files.read().unwrap() else { panic!("labelled rows") };
+        assert_eq!(data.kind.goal.classes, ["spam", "ham"]);
+        let labels = data.train.examples.iter().map(|row| row.label.clone());
+        assert_eq!(labels.collect::<Vec<_>>(), [0, 1, 1].map(Label::Class));
+        assert!(
+            data.notes.iter().any(|note| note.contains("2 times, first in")),
+            "{:?}",
+            data.notes
+        );
+    }
 
     #[test]
     fn labels_are_sorted_classes_numbers_or_one_of_the_choices() {
@@ -629,6 +658,7 @@ mod tests {
                 regression,
                 classifies,
                 instructions,
+                reading: ReadOptions::default(),
                 strict: false,
             };
             match files.read() {

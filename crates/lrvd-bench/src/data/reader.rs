@@ -11,7 +11,7 @@ use super::tokens::{
     AnswerToken, BareTokens, Cut, answer_tokens, longest, reached, require_single,
 };
 use super::wording::{LETTERS, QuestionForm, is_wide, trimmed};
-use super::{Example, Input, Label, Place, SplitName, Wording, labelled_row};
+use super::{At, Example, Input, Label, Place, SplitName, Wording, labelled_row};
 use crate::error::{Error, Kind, Result, kind_of};
 use crate::settings::{PromptSet, Readout};
 use crate::task::Goal;
@@ -29,6 +29,7 @@ const CHARACTERS: usize = 32;
 pub struct Encoded {
     pub examples: Vec<TokenisedExample>,
     pub ids: Vec<String>,
+    pub places: Vec<At>,
     /// How many prompts lost something, by what it was.
     pub cut: BTreeMap<Cut, usize>,
     /// Tokens of the longest of them, before anything was cut.
@@ -306,7 +307,8 @@ impl<'a> TextReader<'a> {
     /// The examples of one split, in their order.
     pub fn encode_all(&self, split: SplitName, examples: &[Example]) -> Result<Encoded> {
         let (mut encoded, mut ids) = (Vec::with_capacity(examples.len()), Vec::new());
-        let (mut cut, mut longest, mut left_out) = (BTreeMap::new(), 0, 0);
+        let (mut places, mut cut) = (Vec::new(), BTreeMap::new());
+        let (mut longest, mut left_out) = (0, 0);
         for Example { id, place, input, label } in examples {
             if self.leaves_out(input) {
                 left_out += 1;
@@ -320,6 +322,7 @@ impl<'a> TextReader<'a> {
             }
             encoded.push(example);
             ids.push(id.clone());
+            places.push(place.at);
         }
         match &self.asked {
             Asked::Questions { form: QuestionForm { task, prompt, .. }, .. }
@@ -327,7 +330,7 @@ impl<'a> TextReader<'a> {
             {
                 bail!("the {split} split of `{task}` has no item for prompt set `{prompt}`")
             }
-            _ => Ok(Encoded { examples: encoded, ids, cut, longest, left_out }),
+            _ => Ok(Encoded { examples: encoded, ids, places, cut, longest, left_out }),
         }
     }
 
@@ -381,6 +384,7 @@ impl<'a> TextReader<'a> {
             train,
             validation: validation.examples,
             validation_ids: validation.ids,
+            validation_places: validation.places,
             pad_id: self.pad_id,
             answers: self.answers.iter().map(|token| token.id).collect(),
             notes,

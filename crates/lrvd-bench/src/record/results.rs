@@ -471,6 +471,12 @@ pub struct RankLine<'a> {
 pub struct PredictionLine {
     /// The example: its id in the data, or its row counted from 0.
     pub id: String,
+    /// Its line in a text file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub line: Option<usize>,
+    /// Its row in another file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub row: Option<usize>,
     /// The right answer: class index, or score for regression.
     pub label: f64,
     /// By number of posterior draws: class probabilities in label order, or the one predicted score.

@@ -283,6 +283,7 @@ impl OodSet {
             holdout: Vec::new(),
             validation: encoded.examples,
             validation_ids: encoded.ids,
+            validation_places: encoded.places,
             ..prepared.clone()
         };
         Ok(Self { set, questions, letters, same_labels, notes })

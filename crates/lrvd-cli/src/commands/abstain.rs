@@ -11,8 +11,8 @@ use lrvd_bench::adapter::{
 use lrvd_bench::data::{QuestionKind, Split};
 use serde_json::json;
 
-use super::Outcome;
 use super::eval::{EvalArguments, draws, labelled, write};
+use super::{Outcome, help};
 use crate::args;
 use crate::exit::ExitStatus;
 use crate::printer::Printer;
@@ -20,7 +20,7 @@ use crate::printer::Printer;
 #[derive(Debug, Subcommand)]
 pub(crate) enum AbstainCommand {
     /// Fit the entropy above which no answer is given, for a target error rate.
-    #[command(after_help = include_str!("help/abstain-fit.txt"))]
+    #[command(after_help = help::text(include_str!("help/abstain-fit.txt")))]
     Fit(Box<AbstainArguments>),
 }
 

@@ -5,7 +5,9 @@ use std::path::PathBuf;
 
 use anyhow::bail;
 use clap::Args;
-use lrvd_bench::Result;
+use lrvd_bench::adapter::{InputRow, Inputs};
+use lrvd_bench::data::{At, Input, OnError};
+use lrvd_bench::{Error, Result, Unused};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -30,6 +32,137 @@ pub(crate) struct InputArguments {
     /// Read the input as JSONL, whatever its name.
     #[arg(long, conflicts_with = "texts")]
     pub(crate) jsonl: bool,
+    /// A row that cannot be answered is an error, or gets an empty answer with the reason and is counted [default: skip].
+    #[arg(long, value_enum, value_name = "stop|skip")]
+    pub(crate) on_error: Option<OnError>,
+}
+
+/// Where a row comes from: its own id, and its line or row in a file.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Origin {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<String>,
+    #[serde(flatten)]
+    at: Option<At>,
+}
+
+impl Origin {
+    pub(super) fn of(at: At) -> Self {
+        Self { id: None, at: Some(at) }
+    }
+}
+
+/// The answer to a row that has none.
+#[derive(Serialize)]
+pub(super) struct Unanswered<'a> {
+    #[serde(flatten)]
+    origin: &'a Origin,
+    text: Option<&'a str>,
+    predicted: Option<&'a str>,
+    /// Why there is none.
+    error: String,
+}
+
+/// Rows without an answer: what is done about them, and how many there are.
+pub(super) struct Skipped {
+    skips: bool,
+    unused: Unused,
+}
+
+impl Skipped {
+    pub(super) fn new(on_error: Option<OnError>) -> Self {
+        Self { skips: on_error != Some(OnError::Stop), unused: Unused::default() }
+    }
+
+    /// Counts a row that cannot be answered; the error if there must be none.
+    pub(super) fn add(&mut self, error: Error) -> Result<Error> {
+        if !self.skips {
+            return Err(error);
+        }
+        self.unused.leave_out(&error);
+        Ok(error)
+    }
+
+    /// Says how many rows have no answer, of `answered` rows in all; an error if that is `strict`.
+    pub(super) fn report(&self, answered: usize, strict: bool, printer: Printer) -> Result<()> {
+        if self.unused.rows() > 0 {
+            printer.notes(&self.unused.notes(strict)?);
+            let rows = self.unused.rows();
+            printer.note(&format!(
+                "{rows} of {answered} rows have no answer: `predicted` is null, `error` says why"
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Rows that were asked together: what was read of each, and where it comes from.
+pub(super) struct Window {
+    pub(super) inputs: Vec<Input>,
+    /// Of every row, in the order of the rows.
+    rows: Vec<(Origin, Option<Error>)>,
+}
+
+impl Window {
+    /// The next rows, `most` at most.
+    pub(super) fn take(rows: &mut Inputs, most: usize, skipped: &mut Skipped) -> Result<Self> {
+        let mut window = Self { inputs: Vec::new(), rows: Vec::new() };
+        for row in rows.by_ref().take(most) {
+            let InputRow { id, at, input } = row?;
+            let error = match input {
+                Ok(input) => {
+                    window.inputs.push(input);
+                    None
+                }
+                Err(error) => Some(skipped.add(error)?),
+            };
+            window.rows.push((Origin { id, at }, error));
+        }
+        Ok(window)
+    }
+
+    pub(super) fn rows(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Leaves out the inputs for which there is a reason.
+    pub(super) fn leave_out(
+        &mut self,
+        reasons: Vec<Option<Error>>,
+        skipped: &mut Skipped,
+    ) -> Result<()> {
+        let (mut reasons, mut kept) = (reasons.into_iter(), Vec::new());
+        let mut inputs = std::mem::take(&mut self.inputs).into_iter();
+        for (_, error) in self.rows.iter_mut().filter(|(_, error)| error.is_none()) {
+            match (inputs.next(), reasons.next().flatten()) {
+                (_, Some(reason)) => *error = Some(skipped.add(reason)?),
+                (input, None) => kept.extend(input),
+            }
+        }
+        self.inputs = kept;
+        Ok(())
+    }
+
+    /// Passes every row in order to `write`, with the place of its input or why it has none, until it returns false.
+    pub(super) fn each(
+        &self,
+        mut write: impl FnMut(&Origin, Result<usize, &Error>) -> Result<bool>,
+    ) -> Result<bool> {
+        let mut next = 0;
+        for (origin, error) in &self.rows {
+            let found = match error {
+                Some(error) => Err(error),
+                None => {
+                    next += 1;
+                    Ok(next - 1)
+                }
+            };
+            if !write(origin, found)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
 }
 
 impl InputArguments {
@@ -72,6 +205,13 @@ impl Answers {
             Format::Text if self.for_reading => self.printer.line(&shown()),
             Format::Text => self.printer.document_line(self.command, answer),
         }
+    }
+
+    /// Writes that a row has no answer; `false` once the reader has closed the pipe.
+    pub(super) fn write_none(&mut self, origin: &Origin, error: &Error) -> Result<bool> {
+        let error = format!("{error:#}");
+        let none = Unanswered { origin, text: None, predicted: None, error };
+        self.write(&none, &none, || format!("no answer: {}", none.error))
     }
 
     /// Writes the document, which `body` makes of all answers, if there is to be one.

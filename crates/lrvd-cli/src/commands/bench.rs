@@ -19,8 +19,8 @@ use lrvd_bench::suite::{
 };
 use serde_json::json;
 
-use super::Outcome;
 use super::table::table;
+use super::{Outcome, help};
 use crate::args::{self, GlobalArguments, LogArguments};
 use crate::exit::{ExitStatus, stop_flag};
 use crate::printer::{Format, Printer};
@@ -29,16 +29,16 @@ use crate::progress::{self, Journal};
 #[derive(Debug, Subcommand)]
 pub(crate) enum BenchCommand {
     /// GLUE with LoRA, AdaLoRA and BayesLoRA: accuracy, learnt rank, time, calibration, a report.
-    #[command(after_help = include_str!("help/bench-glue.txt"))]
+    #[command(after_help = help::text(include_str!("help/bench-glue.txt")))]
     Glue(SuiteArguments),
     /// Six multiple-choice sets with every uncertainty method: accuracy, calibration, parameters.
-    #[command(after_help = include_str!("help/bench-reasoning.txt"))]
+    #[command(after_help = help::text(include_str!("help/bench-reasoning.txt")))]
     Reasoning(SuiteArguments),
     /// Make one run of a plan, or all that no other worker has.
-    #[command(after_help = include_str!("help/bench-run.txt"))]
+    #[command(after_help = help::text(include_str!("help/bench-run.txt")))]
     Run(RunArguments),
     /// Show what has become of the runs of a plan.
-    #[command(after_help = include_str!("help/bench-status.txt"))]
+    #[command(after_help = help::text(include_str!("help/bench-status.txt")))]
     Status {
         /// Folder of the plan.
         #[arg(value_name = "DIR")]
@@ -47,7 +47,7 @@ pub(crate) enum BenchCommand {
         alive: AliveArguments,
     },
     /// Write the report of the runs of a plan that are finished.
-    #[command(after_help = include_str!("help/bench-collect.txt"))]
+    #[command(after_help = help::text(include_str!("help/bench-collect.txt")))]
     Collect {
         /// Folder of the plan.
         #[arg(value_name = "DIR")]

@@ -9,8 +9,8 @@ use lrvd_bench::settings::{Config, Layers, Preset, Training, schema, template};
 use lrvd_burn::files::write_atomic;
 use serde_json::{Value, json};
 
-use super::Outcome;
 use super::table::table;
+use super::{Outcome, help};
 use crate::args::{SettingsArguments, one_of};
 use crate::exit::ExitStatus;
 use crate::printer::Printer;
@@ -18,7 +18,7 @@ use crate::printer::Printer;
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
     /// Write a settings file to start from.
-    #[command(after_help = include_str!("help/config-init.txt"))]
+    #[command(after_help = help::text(include_str!("help/config-init.txt")))]
     Init {
         /// The file.
         #[arg(value_name = "FILE.toml", default_value = "run.toml")]
@@ -33,7 +33,7 @@ pub(crate) enum ConfigCommand {
         force: bool,
     },
     /// Print settings as a file for `--config`.
-    #[command(after_help = include_str!("help/config-show.txt"))]
+    #[command(after_help = help::text(include_str!("help/config-show.txt")))]
     Show {
         #[command(flatten)]
         settings: SettingsArguments,
@@ -41,7 +41,7 @@ pub(crate) enum ConfigCommand {
         training: TrainingArgument,
     },
     /// Check a settings file, and list what it changes.
-    #[command(after_help = include_str!("help/config-check.txt"))]
+    #[command(after_help = help::text(include_str!("help/config-check.txt")))]
     Check {
         /// The file.
         #[arg(value_name = "FILE.toml")]
@@ -50,7 +50,7 @@ pub(crate) enum ConfigCommand {
         training: TrainingArgument,
     },
     /// Print the JSON schema of settings files, for editors.
-    #[command(after_help = include_str!("help/config-schema.txt"))]
+    #[command(after_help = help::text(include_str!("help/config-schema.txt")))]
     Schema,
 }
 

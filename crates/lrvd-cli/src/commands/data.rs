@@ -4,16 +4,18 @@ use std::path::PathBuf;
 
 use anyhow::anyhow;
 use clap::{Args, Subcommand};
-use lrvd_bench::Result;
 use lrvd_bench::adapter::named_at;
 use lrvd_bench::check::{Spread, check_data};
-use lrvd_bench::data::{Data, NamedColumns, NamedTexts, OwnFiles, QuestionKind, Validation, load};
+use lrvd_bench::data::{
+    Data, NamedColumns, NamedTexts, OnError, OwnFiles, QuestionKind, ReadOptions, Validation, load,
+};
 use lrvd_bench::settings::{Readout, WordingSettings};
 use lrvd_bench::task::Task;
+use lrvd_bench::{Result, Unused};
 use serde_json::Value;
 
-use super::Outcome;
 use super::table::{count, table};
+use super::{Outcome, help};
 use crate::args;
 use crate::exit::ExitStatus;
 use crate::printer::Printer;
@@ -84,6 +86,8 @@ pub(crate) struct ExampleArguments {
     /// Folder of the GLUE data.
     #[arg(long, value_name = "DIR", requires = "task")]
     pub(crate) data_dir: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) reading: ReadOptions,
     /// Make it an error that a key, a tensor, a template, a row or a token is read and not used, in place of a note.
     #[arg(long)]
     pub(crate) strict: bool,
@@ -93,7 +97,7 @@ pub(crate) struct ExampleArguments {
 #[derive(Debug, Subcommand)]
 pub(crate) enum DataCommand {
     /// Read the data as training would, and describe them.
-    #[command(after_help = include_str!("help/data-check.txt"))]
+    #[command(after_help = help::text(include_str!("help/data-check.txt")))]
     Check(Box<CheckArguments>),
 }
 
@@ -121,13 +125,24 @@ const MANY_CLASSES: usize = 20;
 /// The largest and the smallest of them are listed.
 const ENDS: usize = 3;
 
-/// Reads the data that `arguments` name: a task, or files whose columns say what they are for.
+/// The data that arguments name: a task, or files whose columns say what they are for.
+enum Named {
+    Task(Task, PathBuf),
+    Files(OwnFiles),
+}
+
+/// Reads the data that `arguments` name.
 pub(super) fn read(arguments: &ExampleArguments) -> Result<Data> {
+    match named(arguments)? {
+        Named::Task(task, folder) => Ok(Data::Labelled(load(&folder, task, None)?)),
+        Named::Files(files) => files.read(),
+    }
+}
+
+fn named(arguments: &ExampleArguments) -> Result<Named> {
     let given = arguments.clone();
     match (&given.task, given.data_dir, given.train) {
-        (Some(task), Some(data_dir), _) => {
-            Ok(Data::Labelled(load(&data_dir, Task::named_glue(task)?, None)?))
-        }
+        (Some(task), Some(data_dir), _) => Ok(Named::Task(Task::named_glue(task)?, data_dir)),
         (_, _, Some(train)) => {
             let share = given.validation_split.unwrap_or(VALIDATION_SPLIT);
             let columns = NamedColumns {
@@ -147,9 +162,10 @@ pub(super) fn read(arguments: &ExampleArguments) -> Result<Data> {
                     || !given.answers.is_empty()
                     || given.readout.is_some(),
                 instructions: given.instructions,
+                reading: given.reading,
                 strict: given.strict,
             };
-            files.read()
+            Ok(Named::Files(files))
         }
         _ => Err(anyhow!("pass --train, or --task and --data-dir")),
     }
@@ -165,18 +181,35 @@ pub(super) fn run(command: DataCommand, printer: Printer) -> Outcome {
         answers: (!examples.answers.is_empty()).then(|| examples.answers.clone()),
         readout: examples.readout,
     };
-    let data = read(&examples)?;
-    let notes: Vec<_> = match &data {
-        Data::Labelled(data) => data.notes.iter().filter(|_| data.kind.task.is_none()).collect(),
-        Data::Texts(data) => data.notes.iter().collect(),
+    let mut unused = Unused::default();
+    let data = match named(&examples)? {
+        Named::Task(task, folder) => Ok(Data::Labelled(load(&folder, task, None)?)),
+        Named::Files(mut files) => {
+            // All of them are counted before it ends.
+            files.reading.on_error.get_or_insert(OnError::Skip);
+            files.read_noting(&mut unused)
+        }
     };
-    for note in notes {
-        printer.note(note);
-    }
-    let report = check_data(&data, model.as_deref(), &given, max_length)?;
+    let notes = match &data {
+        Ok(Data::Labelled(data)) if data.kind.task.is_none() => &data.notes[..],
+        Ok(Data::Texts(data)) => &data.notes[..],
+        _ => &[],
+    };
+    printer.notes(notes);
+    printer.notes(&unused.notes(examples.strict && data.is_ok())?);
+    let mut report = check_data(&data?, model.as_deref(), &given, max_length)?;
     report["model_note"].as_str().into_iter().for_each(|note| printer.note(note));
+    if unused.rows() == 0 {
+        printer.report("data check", &report, text)?;
+        return Ok(ExitStatus::Done);
+    }
+    report["left_out"] = unused.rows().into();
     printer.report("data check", &report, text)?;
-    Ok(ExitStatus::Done)
+    printer.note(&format!(
+        "{} rows cannot be used: mend them, or leave them out by `--on-error skip`",
+        unused.rows()
+    ));
+    Ok(ExitStatus::CheckFailed)
 }
 
 /// Least, median, 95 % and most.

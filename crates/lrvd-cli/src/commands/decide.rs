@@ -1,21 +1,23 @@
 //! `lrvd decide`, and how answers to typed questions are written.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context as _, anyhow, bail};
 use burn::tensor::Device;
 use clap::Args;
 use lrvd_bench::adapter::{Adapter, AskedRows, Base, Decided, SavedClassifier};
+use lrvd_bench::data::table::BadRow;
 use lrvd_bench::data::{
     Asked, At, Example, Invalid, Place, Question, QuestionKind, questions, state, table,
 };
 use lrvd_bench::settings::Readout;
-use lrvd_bench::{Result, decimals, read_unique};
+use lrvd_bench::{Kind, Result, decimals, kind_of, read_unique};
 use lrvd_burn::device;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::answers::{Answers, InputArguments};
+use super::answers::{Answers, InputArguments, Origin, Skipped};
 use super::eval::{draws, load};
 use super::table::table;
 use super::{Outcome, STDIN};
@@ -51,9 +53,12 @@ pub(crate) struct ReadoutArguments {
 #[expect(clippy::struct_field_names, reason = "the names on the wire")]
 #[derive(Serialize)]
 struct Answer<'a> {
-    /// The row, counted from 0, where there are rows.
+    /// The row's own id or its number from 0, where there are rows.
     #[serde(skip_serializing_if = "Option::is_none")]
     id: Option<&'a str>,
+    /// Its line or row in a file.
+    #[serde(flatten)]
+    at: Option<At>,
     question: &'a str,
     r#type: QuestionKind,
     /// The name of the most probable option; null if it is withheld.
@@ -73,11 +78,12 @@ struct Answer<'a> {
 }
 
 impl<'a> Answer<'a> {
-    fn new(id: Option<&'a str>, question: &'a str, decided: &'a Decided) -> Self {
+    fn new(id: Option<&'a str>, at: Option<At>, question: &'a str, decided: &'a Decided) -> Self {
         let pairs = decided.names.iter().zip(&decided.probabilities);
         let name = decided.names.get(decided.choice).map(String::as_str);
         Self {
             id,
+            at,
             question,
             r#type: decided.kind,
             answer: name.filter(|_| !decided.abstained),
@@ -119,7 +125,7 @@ pub(super) fn run(arguments: DecideArguments, printer: Printer) -> Outcome {
     let found = ids.iter().zip(found).map(named).collect::<Result<Vec<_>>>()?;
     printer.notes(&classifier.cut_note());
     let answers: Vec<Answer<'_>> =
-        ids.iter().zip(&found).map(|(id, decided)| Answer::new(None, id, decided)).collect();
+        ids.iter().zip(&found).map(|(id, decided)| Answer::new(None, None, id, decided)).collect();
     let tokens: usize = found.iter().map(|decided| decided.tokens).sum();
     let body = json!({ "seed": seed, "answers": answers, "input_tokens": tokens });
     printer.report("decide", &body, |_| shown(&ids, &questions, &found))?;
@@ -246,15 +252,41 @@ pub(super) fn predict(
     printer.notes(&classifier.thresholds(draws));
     let seed = adapter.answers.seed.unwrap_or(classifier.info.run.seed);
     let mut written = Answers::new("predict", printer);
+    let (mut skipped, mut rows) = (Skipped::new(input.on_error), 0);
+    let strict = adapter.answers.base.strict;
     for row in rows_of(input, classifier)? {
-        let Example { id, place, input: Asked { state, id: key, question }, .. } = row?;
-        let asked = std::slice::from_ref(&question);
-        let found = classifier.decide(&state, asked, draws, seed, None)?.into_iter().next();
+        rows += 1;
+        let answered = row.and_then(|row| {
+            let asked = std::slice::from_ref(&row.input.question);
+            let found = classifier.decide(&row.input.state, asked, draws, seed, None);
+            let wrong = |reason: String| {
+                let error = anyhow!("{}: question `{}`, key {reason}", row.place, row.id);
+                BadRow::error(&row.place, error)
+            };
+            let found = found.map_err(|error| match kind_of(&error) {
+                Some(Kind::Input) => BadRow::error(&row.place, anyhow!("{}: {error:#}", row.place)),
+                _ => error,
+            })?;
+            let found = found.into_iter().next();
+            let found = found.transpose().map_err(|error| wrong(error.to_string()))?;
+            Ok((row, found))
+        });
+        let (row, found) = match answered {
+            Ok(answered) => answered,
+            Err(error) => {
+                let Some(at) = BadRow::at(&error) else { return Err(error) };
+                let error = skipped.add(error)?;
+                if !written.write_none(&Origin::of(at), &error)? {
+                    return Ok(ExitStatus::Done);
+                }
+                continue;
+            }
+        };
+        let Example { id, place, input: Asked { state, id: key, question }, .. } = row;
         let Some(decided) = found else { continue };
-        let decided = decided.map_err(|wrong| anyhow!("{place}: question `{id}`, key {wrong}"))?;
         let row = id.strip_suffix(&format!("/{key}")).unwrap_or(&id);
         let key = if key.is_empty() { "answer" } else { &key };
-        let answer = Answer::new(Some(row), key, &decided);
+        let answer = Answer::new(Some(row), Some(place.at), key, &decided);
         let shown = || {
             let (answer, state) =
                 (named(&question, &decided), state.lines().next().unwrap_or_default());
@@ -266,6 +298,10 @@ pub(super) fn predict(
         }
     }
     printer.notes(&classifier.cut_note());
+    if rows == 0 {
+        bail!("there is no text to answer");
+    }
+    skipped.report(rows, strict, printer)?;
     written.finish(|all| json!({ "predictions": all }))
 }
 
@@ -295,23 +331,23 @@ fn rows_of(arguments: InputArguments, classifier: &SavedClassifier) -> Result<As
              or `lrvd decide {dir} --state TEXT --questions FILE.json`"
         );
     };
-    let (name, lines): (PathBuf, table::TextLines) = match (arguments.input, arguments.texts) {
-        (Some(path), _) => (path.clone(), table::text_lines(&path)?),
+    let lines: table::TextLines = match (arguments.input, arguments.texts) {
+        (Some(path), _) => table::text_lines(&path)?,
         (None, texts) if !texts.is_empty() => {
-            ("the arguments".into(), Box::new(texts.into_iter().map(Ok)))
+            let file: Arc<Path> = Path::new("the arguments").into();
+            let place = move |row: usize| Place { file: Arc::clone(&file), at: At::Line(row + 1) };
+            Box::new(texts.into_iter().enumerate().map(move |(row, text)| Ok((place(row), text))))
         }
-        (None, _) => {
-            let lines = table::texts(Box::new(std::io::stdin().lock()), Path::new(STDIN));
-            (STDIN.into(), lines)
-        }
+        (None, _) => table::texts(Box::new(std::io::stdin().lock()), Path::new(STDIN)),
     };
-    let file: std::sync::Arc<Path> = name.into();
     Ok(Box::new(lines.enumerate().map(move |(row, line)| {
-        let (state, id, question) = (line?, String::new(), question.clone());
+        let ((place, state), id, question) = (line?, String::new(), question.clone());
         if state.trim().is_empty() {
-            bail!("an empty text cannot be decided on");
+            return Err(BadRow::error(
+                &place,
+                anyhow!("{place}: an empty text cannot be decided on"),
+            ));
         }
-        let place = Place { file: std::sync::Arc::clone(&file), at: At::Line(row + 1) };
         Ok(Example { id: row.to_string(), place, input: Asked { state, id, question }, label: () })
     })))
 }

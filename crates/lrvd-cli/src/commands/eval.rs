@@ -6,13 +6,14 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail};
 use burn::tensor::Device;
 use clap::Args;
-use lrvd_bench::Result;
+
 use lrvd_bench::adapter::{
     Adapter, Evaluation, OpenOptions, RowUse, SavedClassifier, SavedLanguageModel, SeenRows,
     evaluate,
 };
-use lrvd_bench::data::{NamedTexts, Split, read_texts};
+use lrvd_bench::data::{NamedTexts, ReadOptions, Split, read_texts};
 use lrvd_bench::task::Task;
+use lrvd_bench::{Result, Unused};
 use lrvd_burn::device;
 use serde_json::{Value, json};
 
@@ -35,6 +36,8 @@ pub(crate) struct EvalArguments {
     pub(crate) label_column: Option<String>,
     #[command(flatten)]
     pub(crate) language: NamedTexts,
+    #[command(flatten)]
+    pub(crate) reading: ReadOptions,
     /// The validation split of a GLUE task instead of a file.
     #[arg(long, value_name = "NAME", requires = "data_dir", conflicts_with_all = ["data", "text_column", "pair_column", "choice_columns", "label_column"])]
     pub(crate) task: Option<String>,
@@ -143,7 +146,9 @@ fn language(arguments: EvalArguments, printer: Printer) -> Outcome {
         Some(columns) => columns,
         None => model.columns().cloned().context("name the columns of the texts")?,
     };
-    let rows = read_texts(file, Some(&columns), true)?;
+    let mut unused = Unused::default();
+    let rows = read_texts(file, Some(&columns), true, &arguments.reading, &mut unused)?;
+    printer.notes(&unused.notes(own.answers.base.strict)?);
     let (draws, seed) = (model.draws(own.answers.draws)?, own.answers.seed.unwrap_or(model.seed()));
     let (evaluation, notes) = model.evaluate(&rows, draws, seed)?;
     printer.notes(&notes);
@@ -180,8 +185,10 @@ pub(super) fn labelled(
             (task.name().to_owned(), classifier.read_task(task, folder)?)
         }
         (_, _, Some(file)) => {
-            let label = arguments.label_column.as_ref();
-            let rows = read_rows(&classifier, file, &arguments.columns, label)?;
+            let EvalArguments { columns, label_column, reading, adapter, .. } = arguments;
+            let strict = adapter.answers.base.strict;
+            let own = OwnRows { columns, label: label_column.as_ref(), reading, strict };
+            let rows = own.read(&classifier, file, printer)?;
             (file.display().to_string(), rows)
         }
         _ => bail!("pass --data, or --task and --data-dir"),
@@ -189,16 +196,29 @@ pub(super) fn labelled(
     Ok((classifier, name, rows))
 }
 
-pub(super) fn read_rows(
-    classifier: &SavedClassifier,
-    file: &Path,
-    columns: &InputColumns,
-    label: Option<&String>,
-) -> Result<Split> {
-    let InputColumns { text_column, pair_column, choice_columns } = columns.clone();
-    let label = label.cloned();
-    let columns = classifier.columns().with(text_column, pair_column, label, choice_columns);
-    classifier.read_examples(file, &columns)
+/// How the labelled rows of a user's file are read.
+pub(super) struct OwnRows<'a> {
+    pub(super) columns: &'a InputColumns,
+    pub(super) label: Option<&'a String>,
+    pub(super) reading: &'a ReadOptions,
+    pub(super) strict: bool,
+}
+
+impl OwnRows<'_> {
+    pub(super) fn read(
+        &self,
+        classifier: &SavedClassifier,
+        file: &Path,
+        printer: Printer,
+    ) -> Result<Split> {
+        let InputColumns { text_column, pair_column, choice_columns } = self.columns.clone();
+        let label = self.label.cloned();
+        let columns = classifier.columns().with(text_column, pair_column, label, choice_columns);
+        let mut unused = Unused::default();
+        let rows = classifier.read_examples(file, &columns, self.reading, &mut unused)?;
+        printer.notes(&unused.notes(self.strict)?);
+        Ok(rows)
+    }
 }
 
 /// Draws of an answer that is given: where the command line names no number and does not say how draws are made, the mean or the

@@ -7,9 +7,11 @@ use clap::Args;
 use lrvd_bench::adapter::{
     Continuation, ContinuedToken, Generation, NEW_TOKENS, OpenOptions, SavedLanguageModel,
 };
-use lrvd_bench::data::{Content, LanguageColumns, NamedTexts, TextRow, read_texts, table};
+use lrvd_bench::data::{
+    Content, LanguageColumns, NamedTexts, ReadOptions, TextRow, read_texts, table,
+};
 use lrvd_bench::language::{Message, Role};
-use lrvd_bench::{Error, Kind, Result, kind_of};
+use lrvd_bench::{Error, Kind, Result, Unused, kind_of};
 use lrvd_burn::device;
 use serde::Serialize;
 use serde_json::json;
@@ -33,6 +35,8 @@ pub(crate) struct GenerateArguments {
     pub(crate) input: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) texts: NamedTexts,
+    #[command(flatten)]
+    pub(crate) reading: ReadOptions,
     /// Prompts are user messages, formatted by the model's chat template.
     #[arg(long, conflicts_with = "plain")]
     pub(crate) chat: bool,
@@ -87,7 +91,7 @@ struct Answer<'a> {
 pub(super) fn run(mut arguments: GenerateArguments, printer: Printer) -> Outcome {
     let model = load(&mut arguments, printer)?;
     printer.notes(&model.unused()?.notes(arguments.base.strict)?);
-    let mut prompts = prompts(&arguments, &model)?;
+    let mut prompts = prompts(&arguments, &model, printer)?;
     let options = Generation {
         max_tokens: arguments.max_tokens,
         draws: arguments.draws,
@@ -184,14 +188,20 @@ fn load(arguments: &mut GenerateArguments, printer: Printer) -> Result<SavedLang
 type Prompts = Box<dyn Iterator<Item = Result<Content>>>;
 
 /// Arguments, the rows of a table, or lines of standard input.
-fn prompts(arguments: &GenerateArguments, model: &SavedLanguageModel) -> Result<Prompts> {
+fn prompts(
+    arguments: &GenerateArguments,
+    model: &SavedLanguageModel,
+    printer: Printer,
+) -> Result<Prompts> {
     let trained = model.columns();
     if let Some(file) = &arguments.input {
         if !arguments.arguments.is_empty() {
             bail!("pass prompts or `--input`, not both");
         }
         let columns = arguments.texts.columns().or(trained.cloned());
-        let rows = read_texts(file, columns.as_ref(), false)?;
+        let mut unused = Unused::default();
+        let rows = read_texts(file, columns.as_ref(), false, &arguments.reading, &mut unused)?;
+        printer.notes(&unused.notes(arguments.base.strict)?);
         let (chat, plain) = (arguments.chat, arguments.plain);
         let input = move |row: TextRow| match row.input {
             Content::Text { prompt, .. } if chat => Ok(asked(prompt, None)),
@@ -217,7 +227,7 @@ fn prompts(arguments: &GenerateArguments, model: &SavedLanguageModel) -> Result<
     };
     if arguments.arguments.is_empty() {
         let lines = table::texts(Box::new(std::io::stdin().lock()), Path::new(STDIN));
-        return Ok(Box::new(lines.map(move |line| Ok(prompt(line?)))));
+        return Ok(Box::new(lines.map(move |line| Ok(prompt(line?.1)))));
     }
     let texts = arguments.arguments.clone().into_iter().filter(|text| !text.trim().is_empty());
     Ok(Box::new(texts.map(move |text| Ok(prompt(text)))))
@@ -225,8 +235,8 @@ fn prompts(arguments: &GenerateArguments, model: &SavedLanguageModel) -> Result<
 
 /// A conversation that starts with a user's message.
 fn asked(user: String, system: Option<String>) -> Content {
-    let system = system.map(|content| Message { role: Role::System, content });
-    let user = Message { role: Role::User, content: user };
+    let system = system.map(|content| Message::new(Role::System, content));
+    let user = Message::new(Role::User, user);
     Content::Chat(system.into_iter().chain([user]).collect())
 }
 

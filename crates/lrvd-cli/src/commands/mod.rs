@@ -9,6 +9,7 @@ mod decide;
 mod eval;
 mod export;
 mod generate;
+mod help;
 mod inspect;
 mod ood;
 mod predict;
@@ -26,7 +27,7 @@ use crate::printer::Printer;
 
 /// Fine-tune models with low-rank adapters, optionally with learnt ranks and uncertainty.
 #[derive(Debug, Parser)]
-#[command(name = "lrvd", version, about, after_help = include_str!("help/lrvd.txt"), max_term_width = 100)]
+#[command(name = "lrvd", version, about, after_help = help::text(include_str!("help/lrvd.txt")), max_term_width = 100)]
 pub(crate) struct Arguments {
     #[command(flatten)]
     pub(crate) global: GlobalArguments,
@@ -37,23 +38,23 @@ pub(crate) struct Arguments {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Fine-tune a classifier, or a language model, on your own data.
-    #[command(after_help = include_str!("help/train.txt"))]
+    #[command(after_help = help::text(include_str!("help/train.txt")))]
     Train(Box<train::TrainArguments>),
     /// Evaluate a saved classifier on labelled examples, or a language model on texts.
-    #[command(after_help = include_str!("help/eval.txt"))]
+    #[command(after_help = help::text(include_str!("help/eval.txt")))]
     Eval(eval::EvalArguments),
     /// Classify texts, with calibrated probabilities and entropy.
-    #[command(after_help = include_str!("help/predict.txt"))]
+    #[command(after_help = help::text(include_str!("help/predict.txt")))]
     Predict(predict::PredictArguments),
     /// Answer typed questions about one state, with calibrated probabilities and confidence.
-    #[command(after_help = include_str!("help/decide.txt"))]
+    #[command(after_help = help::text(include_str!("help/decide.txt")))]
     Decide(Box<decide::DecideArguments>),
     /// Generate text with a language model, with the uncertainty of every token.
-    #[command(after_help = include_str!("help/generate.txt"))]
+    #[command(after_help = help::text(include_str!("help/generate.txt")))]
     Generate(Box<generate::GenerateArguments>),
     /// Serve a model over HTTP, with a page to try it.
     #[cfg(feature = "serve")]
-    #[command(after_help = include_str!("help/serve.txt"))]
+    #[command(after_help = help::text(include_str!("help/serve.txt")))]
     Serve(Box<serve::ServeArguments>),
     /// Check your data before training.
     #[command(subcommand)]
@@ -68,10 +69,10 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Config(config::ConfigCommand),
     /// Show ranks, relevance and sizes of an adapter or a checkpoint.
-    #[command(after_help = include_str!("help/inspect.txt"))]
+    #[command(after_help = help::text(include_str!("help/inspect.txt")))]
     Inspect(inspect::InspectArguments),
     /// Write an adapter for other programs.
-    #[command(after_help = include_str!("help/export.txt"))]
+    #[command(after_help = help::text(include_str!("help/export.txt")))]
     Export(export::ExportArguments),
     /// Reproduce a benchmark: train, evaluate and report several methods.
     #[command(subcommand)]

@@ -7,16 +7,16 @@ use clap::{Args, Subcommand};
 use lrvd_bench::adapter::{
     Oddness, OodDetector, OodReport, OodRow, OodScore, SavedClassifier, fit_ood,
 };
-use lrvd_bench::data::Input;
+use lrvd_bench::data::{Input, ReadOptions};
 use lrvd_bench::{Result, decimals};
 use serde::Serialize;
 use serde_json::json;
 
 use super::abstain::check_unseen;
-use super::answers::{Answers, InputArguments};
-use super::eval::{draws, load, read_rows};
-use super::predict::{in_windows, inputs_of};
-use super::{Outcome, table};
+use super::answers::{Answers, InputArguments, Origin, Skipped};
+use super::eval::{OwnRows, draws, load};
+use super::predict::{Windows, inputs_of};
+use super::{Outcome, help, table};
 use crate::args::{self, AdapterArguments, InputColumns};
 use crate::exit::ExitStatus;
 use crate::printer::Printer;
@@ -24,10 +24,10 @@ use crate::printer::Printer;
 #[derive(Debug, Subcommand)]
 pub(crate) enum OodCommand {
     /// Choose the score that tells other texts apart best, on held-out rows.
-    #[command(after_help = include_str!("help/ood-fit.txt"))]
+    #[command(after_help = help::text(include_str!("help/ood-fit.txt")))]
     Fit(Box<FitArguments>),
     /// Score texts: how unlike those of training each one is.
-    #[command(after_help = include_str!("help/ood-score.txt"))]
+    #[command(after_help = help::text(include_str!("help/ood-score.txt")))]
     Score(Box<ScoreArguments>),
 }
 
@@ -52,6 +52,8 @@ pub(crate) struct FitArguments {
     /// Leave out rows of `--data` that trained or chose the model or fitted its temperature, which are an error otherwise.
     #[arg(long)]
     skip_seen: bool,
+    #[command(flatten)]
+    reading: ReadOptions,
 }
 
 #[derive(Debug, Args)]
@@ -86,8 +88,13 @@ fn fit(arguments: FitArguments, printer: Printer) -> Outcome {
     let classifier = opened(&arguments.adapter, printer)?;
     let draws = draws(&arguments.adapter.answers, &classifier)?;
     let seed = arguments.adapter.answers.seed.unwrap_or(classifier.info.run.seed);
-    let label = arguments.label_column.as_ref();
-    let rows = |file: &Path| read_rows(&classifier, file, &arguments.columns, label);
+    let own = OwnRows {
+        columns: &arguments.columns,
+        label: arguments.label_column.as_ref(),
+        reading: &arguments.reading,
+        strict: arguments.adapter.answers.base.strict,
+    };
+    let rows = |file: &Path| own.read(&classifier, file, printer);
     let mut labelled = rows(&arguments.data)?;
     check_unseen(&classifier, &mut labelled, arguments.skip_seen, printer)?;
     let reference = arguments.reference.as_deref().map(rows).transpose()?;
@@ -96,8 +103,8 @@ fn fit(arguments: FitArguments, printer: Printer) -> Outcome {
         columns: arguments.columns.clone(),
         ..InputArguments::default()
     };
-    let outside: Vec<Input> =
-        inputs_of(input, &arguments.adapter.dir, &classifier)?.collect::<Result<_, _>>()?;
+    let outside = inputs_of(input, &arguments.adapter.dir, &classifier)?;
+    let outside: Vec<Input> = outside.map(|row| row?.input).collect::<Result<_>>()?;
     let found = fit_ood(&classifier, &labelled, reference.as_ref(), &outside, draws, seed)?;
     found.write(&classifier)?;
     printer.report("ood fit", &found.report, shown)?;
@@ -146,6 +153,8 @@ fn shown(report: &OodReport) -> String {
 
 #[derive(Serialize)]
 struct Scored<'a> {
+    #[serde(flatten)]
+    origin: &'a Origin,
     text: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     pair: Option<&'a str>,
@@ -171,18 +180,20 @@ fn score(arguments: ScoreArguments, printer: Printer) -> Outcome {
         }
     }
     let mut written = Answers::new("ood score", printer);
+    let skipped = Skipped::new(input.on_error);
+    let strict = adapter.answers.base.strict;
     let inputs = inputs_of(input, &adapter.dir, &classifier)?;
-    in_windows(inputs, &classifier, draws, |texts, done| {
-        let found = detector.score(&classifier, texts, done)?;
-        for (Input { text, pair, .. }, Oddness { score, p }) in texts.iter().zip(found) {
-            let outside = p <= alpha;
-            let scored = Scored { text, pair: pair.as_deref(), score, p, outside };
-            let mark = if outside { "outside" } else { "" };
-            if !written.write(&scored, &scored, || format!("{p:.4}  {mark:7}  {text}"))? {
-                return Ok(false);
-            }
-        }
-        Ok(true)
+    let windows = Windows { classifier: &classifier, draws, skipped };
+    let ask = |texts: &[Input], done| detector.score(&classifier, texts, done);
+    windows.run(inputs, (strict, printer), ask, |origin, found| {
+        let (Input { text, pair, .. }, Oddness { score, p }) = match found {
+            Ok(found) => found,
+            Err(error) => return written.write_none(origin, error),
+        };
+        let outside = *p <= alpha;
+        let scored = Scored { origin, text, pair: pair.as_deref(), score: *score, p: *p, outside };
+        let mark = if outside { "outside" } else { "" };
+        written.write(&scored, &scored, || format!("{p:.4}  {mark:7}  {text}"))
     })?;
     written.finish(|all| json!({ "score": score, "draws": draws, "alpha": alpha, "texts": all }))
 }

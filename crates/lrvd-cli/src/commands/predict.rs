@@ -4,13 +4,15 @@ use std::path::{Path, PathBuf};
 
 use anyhow::bail;
 use clap::Args;
-use lrvd_bench::Result;
-use lrvd_bench::adapter::{Prediction, SavedClassifier, Withheld, read_inputs, stream_inputs};
+use lrvd_bench::adapter::{
+    InputRow, Inputs, Prediction, SavedClassifier, Withheld, read_inputs, stream_inputs,
+};
 use lrvd_bench::data::{Input, table};
+use lrvd_bench::{Error, Kind as ErrorKind, Result, kind_of};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::answers::{Answers, InputArguments};
+use super::answers::{Answers, InputArguments, Origin, Skipped, Window};
 use super::eval::{draws, load};
 use super::{Outcome, STDIN, decide};
 use crate::args::{self, AdapterArguments, InputColumns};
@@ -35,12 +37,23 @@ const SHOWN: usize = 5;
 
 #[derive(Serialize)]
 struct Answer<'a> {
+    #[serde(flatten)]
+    origin: &'a Origin,
     text: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     pair: Option<&'a str>,
     #[serde(flatten)]
     kind: Kind<'a>,
     draws: usize,
+}
+
+/// An answer as a line, which names what its probabilities are of.
+#[derive(Serialize)]
+struct Line<'a> {
+    #[serde(flatten)]
+    answer: &'a Answer<'a>,
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    labels: &'a [String],
 }
 
 #[derive(Serialize)]
@@ -81,40 +94,69 @@ pub(super) fn run(arguments: PredictArguments, printer: Printer) -> Outcome {
     let most_labels = if arguments.all { usize::MAX } else { SHOWN };
     let labels = &classifier.info.goal.classes;
     let mut written = Answers::new("predict", printer);
+    let skipped = Skipped::new(arguments.input.on_error);
+    let strict = arguments.adapter.answers.base.strict;
     let inputs = inputs_of(arguments.input, &arguments.adapter.dir, &classifier)?;
-    in_windows(inputs, &classifier, draws, |window, done| {
-        let predictions = classifier.predict(window, draws, seed, done)?;
-        for (input, prediction) in window.iter().zip(&predictions) {
-            let answer = answer(&classifier, input, prediction, draws, limit);
-            let shown = || shown(&answer, labels, &input.choices, most_labels);
-            if !written.write(&answer, &answer, shown)? {
-                return Ok(false);
-            }
-        }
-        Ok(true)
+    let windows = Windows { classifier: &classifier, draws, skipped };
+    let ask = |inputs: &[Input], done| classifier.predict(inputs, draws, seed, done);
+    windows.run(inputs, (strict, printer), ask, |origin, found| {
+        let (input, prediction) = match found {
+            Ok(found) => found,
+            Err(error) => return written.write_none(origin, error),
+        };
+        let answer = answer(&classifier, origin, input, prediction, draws, limit);
+        let shown = || shown(&answer, labels, &input.choices, most_labels);
+        written.write(&answer, &Line { answer: &answer, labels }, shown)
     })?;
     printer.notes(&classifier.cut_note());
     written.finish(|all| json!({ "labels": labels, "predictions": all }))
 }
 
-/// Passes `inputs` to `answer` window by window, each with the number of inputs before it, until it returns false: a long input
-/// needs little memory.
-pub(super) fn in_windows(
-    mut inputs: Inputs,
-    classifier: &SavedClassifier,
-    draws: usize,
-    mut answer: impl FnMut(&[Input], usize) -> Result<bool>,
-) -> Result<()> {
-    let (most, mut done) = (classifier.window(draws), 0);
-    // The first answers need not wait for a whole window of inputs.
-    let mut size = classifier.info.run.batch_size;
-    loop {
-        let window: Vec<Input> = inputs.by_ref().take(size).collect::<Result<_, _>>()?;
-        if window.is_empty() || !answer(&window, done)? {
-            return Ok(());
+/// How inputs are answered window by window: a long input needs little memory.
+pub(super) struct Windows<'a> {
+    pub(super) classifier: &'a SavedClassifier,
+    pub(super) draws: usize,
+    pub(super) skipped: Skipped,
+}
+
+impl Windows<'_> {
+    /// Passes inputs to `ask`, with the number of rows before them, and what is found of every row in order to `write`, until it
+    /// returns false.
+    pub(super) fn run<A>(
+        self,
+        mut inputs: Inputs,
+        (strict, printer): (bool, Printer),
+        mut ask: impl FnMut(&[Input], usize) -> Result<Vec<A>>,
+        mut write: impl FnMut(&Origin, Result<(&Input, &A), &Error>) -> Result<bool>,
+    ) -> Result<()> {
+        let Self { classifier, draws, mut skipped } = self;
+        let (most, mut done) = (classifier.window(draws), 0);
+        // The first answers need not wait for a whole window of inputs.
+        let mut size = classifier.info.run.batch_size;
+        loop {
+            let mut window = Window::take(&mut inputs, size, &mut skipped)?;
+            if window.rows() == 0 {
+                break;
+            }
+            let found = match ask(&window.inputs, done) {
+                // One input that the model cannot read must not cost the others.
+                Err(error) if kind_of(&error) == Some(ErrorKind::Input) => {
+                    window.leave_out(classifier.unreadable(&window.inputs, done)?, &mut skipped)?;
+                    ask(&window.inputs, done)?
+                }
+                found => found?,
+            };
+            let pair = |place: usize| (&window.inputs[place], &found[place]);
+            if !window.each(|origin, found| write(origin, found.map(pair)))? {
+                return Ok(());
+            }
+            done += window.rows();
+            size = most.min(2 * size);
         }
-        done += window.len();
-        size = most.min(2 * size);
+        if done == 0 {
+            bail!("there is no text to answer");
+        }
+        skipped.report(done, strict, printer)
     }
 }
 
@@ -167,8 +209,6 @@ fn shown(answer: &Answer<'_>, labels: &[String], choices: &[String], most: usize
     lines.join("\n")
 }
 
-pub(super) type Inputs = Box<dyn Iterator<Item = Result<Input>>>;
-
 /// Arguments, the rows of a table, or lines of text, for the `classifier` in `dir`.
 pub(super) fn inputs_of(
     arguments: InputArguments,
@@ -193,13 +233,17 @@ pub(super) fn inputs_of(
         return Ok(table);
     }
     if is_named {
+        let found = match &arguments.input {
+            Some(file) => format!("`{}` has one text a line", file.display()),
+            None => "texts have none: pass `--input FILE`, or `--jsonl`".to_owned(),
+        };
         bail!(
-            "`--text-column`, `--pair-column` and `--choice-columns` need a table: pass `--input FILE`, or `--jsonl`"
+            "`--text-column`, `--pair-column` and `--choice-columns` name columns of a table, and {found}"
         );
     }
     if classifier.info.has_choices() {
         bail!(
-            "`{dir}` answers questions with choices, and a text has none; `lrvd predict {dir} --input FILE` answers them",
+            "`{dir}` answers questions with choices, and a text has none: pass a table with choices",
             dir = dir.display()
         );
     }
@@ -209,7 +253,8 @@ pub(super) fn inputs_of(
             if text.trim().is_empty() {
                 bail!("an empty text cannot be classified");
             }
-            Ok(Input { pair: pairs.next(), ..Input::text(text) })
+            let input = Ok(Input { pair: pairs.next(), ..Input::text(text) });
+            Ok(InputRow { id: None, at: None, input })
         });
         return Ok(Box::new(inputs));
     }
@@ -217,11 +262,20 @@ pub(super) fn inputs_of(
         Some(path) => table::text_lines(&path)?,
         None => table::texts(Box::new(std::io::stdin().lock()), Path::new(STDIN)),
     };
-    Ok(Box::new(lines.map(|line| line.map(Input::text))))
+    Ok(Box::new(lines.map(|line| match line {
+        Ok((place, text)) => {
+            Ok(InputRow { id: None, at: Some(place.at), input: Ok(Input::text(text)) })
+        }
+        Err(error) => match table::BadRow::at(&error) {
+            Some(at) => Ok(InputRow { id: None, at: Some(at), input: Err(error) }),
+            None => Err(error),
+        },
+    })))
 }
 
 fn answer<'a>(
     classifier: &'a SavedClassifier,
+    origin: &'a Origin,
     input: &'a Input,
     prediction: &'a Prediction,
     draws: usize,
@@ -247,7 +301,7 @@ fn answer<'a>(
             (kind, *draws)
         }
     };
-    Answer { text: &input.text, pair: input.pair.as_deref(), kind, draws }
+    Answer { origin, text: &input.text, pair: input.pair.as_deref(), kind, draws }
 }
 
 #[cfg(test)]
@@ -266,7 +320,11 @@ mod tests {
             mutual_information: Some(0.25),
             abstained,
         };
-        let answer = |kind, draws| Answer { text: "where is my card", pair: None, kind, draws };
+        let origin = Origin::default();
+        let answer = |kind, draws| {
+            let origin = &origin;
+            Answer { origin, text: "where is my card", pair: None, kind, draws }
+        };
         let five = "where is my card\n  intent 1   40.0 %\n  intent 4   30.0 %\n  intent 2   10.0 %\n  \
                     intent 6    8.0 %\n  intent 3    6.0 %\n  and 2 more labels, 6.0 % together: `--all`\n  \
                     entropy 1.5234 nats, mutual information 0.2500 over 3 draws";

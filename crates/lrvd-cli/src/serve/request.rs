@@ -321,7 +321,7 @@ impl GenerateRequest {
             (None, Some(said)) if !said.is_empty() => {
                 let message = |(index, Object(Said { role, content })): (usize, _)| {
                     filled(&content, || format!("messages[{index}].content"))?;
-                    Ok(Message { role, content })
+                    Ok(Message::new(role, content))
                 };
                 let messages = said.into_iter().enumerate().map(message);
                 ("messages", Content::Chat(messages.collect::<Result<_, Problem>>()?))

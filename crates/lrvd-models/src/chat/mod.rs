@@ -83,13 +83,22 @@ impl Role {
 }
 
 /// One message of a conversation.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Message {
     /// Its author.
     pub role: Role,
     /// Its text.
     pub content: String,
+    /// `true` if it is learnt: a message of the assistant that no file excludes.
+    #[serde(skip)]
+    pub learnt: bool,
+}
+
+impl Message {
+    /// A message, which is learnt if it is the assistant's.
+    pub fn new(role: Role, content: impl Into<String>) -> Self {
+        Self { role, content: content.into(), learnt: role == Role::Assistant }
+    }
 }
 
 /// A piece of a text.
@@ -170,7 +179,8 @@ impl ChatTemplate {
         Ok(self.renderings(messages, vec![(messages.len(), add_generation_prompt)])?.concat())
     }
 
-    /// The text of a conversation in pieces. The assistant's messages are learnt, each with the text that ends it.
+    /// The text of a conversation in pieces. Of the assistant's messages those that are marked as learnt are learnt, each with
+    /// the text that ends it; there must be one.
     ///
     /// The conversation is rendered up to each of the assistant's messages, once as a question and once with the answer;
     /// the end of the second text is the answer. The whole must start with both.
@@ -188,9 +198,15 @@ impl ChatTemplate {
         if parts.len() == 1 {
             return Err(none(" of the role `assistant`"));
         }
+        let answers = messages.iter().filter(|message| message.role == Role::Assistant);
+        let learnt: Vec<bool> = answers.map(|message| message.learnt).collect();
+        if !learnt.contains(&true) {
+            return Err(none(" that is learnt"));
+        }
         let texts = self.renderings(messages, parts.clone())?;
         let (whole, mut taken, mut segments) = (&texts[0], 0, Vec::new());
-        for (texts, part) in texts[1..].chunks_exact(2).zip(parts[1..].chunks_exact(2)) {
+        let answers = texts[1..].chunks_exact(2).zip(parts[1..].chunks_exact(2));
+        for ((texts, part), learnt) in answers.zip(learnt) {
             let (asked, answered) = (&texts[0], &texts[1]);
             let fits = answered.starts_with(asked) && whole.starts_with(answered);
             let pieces = [taken..asked.len(), asked.len()..answered.len()].map(|at| whole.get(at));
@@ -202,7 +218,7 @@ impl ChatTemplate {
                     part[1].0
                 )));
             };
-            segments.extend([(before, false), (answer, true)]);
+            segments.extend([(before, false), (answer, learnt)]);
             taken = answered.len();
         }
         segments.push((&whole[taken..], false));

@@ -15,7 +15,7 @@ fn parse(source: &str) -> Result<ChatTemplate> {
 }
 
 fn said(all: &[(Role, &str)]) -> Vec<Message> {
-    all.iter().map(|&(role, text)| Message { role, content: text.to_owned() }).collect()
+    all.iter().map(|&(role, text)| Message::new(role, text)).collect()
 }
 
 /// What a template gives for a conversation of one message, asked on a thread of the usual stack.
@@ -135,7 +135,7 @@ const CHATML: &str = "{% for message in messages %}
 
 #[test]
 fn the_assistants_words_are_learnt_and_nothing_else() {
-    let messages = said(&[
+    let mut messages = said(&[
         (System, "Be brief."),
         (User, " Hi "),
         (Assistant, "Hello."),
@@ -153,6 +153,11 @@ fn the_assistants_words_are_learnt_and_nothing_else() {
         ("Bye!</s>", true),
     ];
     assert_eq!(pieces, expected);
+    // An answer that a file excludes is read, and not learnt.
+    messages[2].learnt = false;
+    let segments = parse(source).unwrap().segments(&messages).unwrap();
+    let pieces: Vec<_> = segments.iter().map(|s| (s.text.as_str(), s.learnt)).collect();
+    assert_eq!(pieces, [expected[0], ("Hello.</s>", false), expected[2], expected[3]]);
 }
 
 #[test]
@@ -173,6 +178,8 @@ fn blocks_are_trimmed_and_marks_of_transformers_are_plain_blocks() {
 
 #[test]
 fn what_cannot_be_told_apart_is_an_error() {
+    let mut excluded = said(&[(User, "a"), (Assistant, "b")]);
+    excluded[1].learnt = false;
     let two = said(&[(User, "a"), (Assistant, "b"), (User, "c"), (Assistant, "d")]);
     // Only the last message is written whole, as templates do that drop earlier thoughts.
     let forgetful = "{% for m in messages %}{{ m.content if loop.last else m.role }};{% endfor %}";
@@ -180,6 +187,7 @@ fn what_cannot_be_told_apart_is_an_error() {
     for (source, messages, expected) in [
         (forgetful, &two[..], "does not start with the text up to message 2,"),
         (CHATML, &two[..1], "the conversation has no message of the role `assistant`"),
+        (CHATML, &excluded, "the conversation has no message that is learnt"),
         (CHATML, &[], "the conversation has no message"),
         (strict, &two, "cannot render the conversation: roles must alternate"),
     ] {

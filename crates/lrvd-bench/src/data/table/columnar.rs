@@ -1,6 +1,7 @@
 //! Parquet, a row at a time, through the record interface, which needs no Arrow.
 
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 use std::path::Path;
@@ -14,6 +15,7 @@ use parquet::record::reader::RowIter;
 use parquet::schema::types::Type;
 use serde_json::Value;
 
+use super::super::columns::ID;
 use super::row::{At, Place, Row, Source, any_of};
 use crate::error::{Error, Result};
 use crate::text::quoted;
@@ -27,21 +29,32 @@ pub(super) struct Columnar {
     kept: Vec<usize>,
     rows: Option<RowIter<'static>>,
     number: usize,
+    /// Names of the classes of a column, as the library `datasets` stores them.
+    classes: BTreeMap<String, Vec<String>>,
 }
 
 impl Columnar {
     pub(super) fn new(opened: File, file: &Arc<Path>) -> Result<Self> {
         let reader = decoded(file, || SerializedFileReader::new(opened))?;
-        let schema = reader.metadata().file_metadata().schema_descr().root_schema();
+        let metadata = reader.metadata().file_metadata();
+        let stated = metadata.key_value_metadata().into_iter().flatten();
+        let stated =
+            stated.filter(|pair| pair.key == DATASETS).filter_map(|pair| pair.value.as_ref());
+        let classes = stated.map(|text| class_labels(text)).next().unwrap_or_default();
+        let schema = metadata.schema_descr().root_schema();
         let names = schema.get_fields().iter().map(|field| field.name().to_owned()).collect();
         let (file, reader) = (Arc::clone(file), Some(reader));
-        Ok(Self { file, names, reader, kept: Vec::new(), rows: None, number: 0 })
+        Ok(Self { file, names, reader, kept: Vec::new(), rows: None, number: 0, classes })
     }
 }
 
 impl Source for Columnar {
     fn names(&self) -> Option<&[String]> {
         Some(&self.names)
+    }
+
+    fn names_of(&self, column: &str) -> Option<&[String]> {
+        self.classes.get(column).map(Vec::as_slice)
     }
 
     /// Decodes the columns named `columns`, or all if none are named.
@@ -51,7 +64,10 @@ impl Source for Columnar {
         let (names, schema) = (&self.names, reader.metadata().file_metadata());
         let schema = schema.schema_descr().root_schema_ptr();
         let fields = schema.get_fields();
-        let needed = |i: &usize| columns.is_empty() || columns.contains(&names[*i].as_str());
+        // An id that cannot be read is none.
+        let is_id = |i: usize| names[i] == ID && unreadable(&fields[i]).is_some();
+        let needed =
+            |i: &usize| columns.is_empty() || columns.contains(&names[*i].as_str()) && !is_id(*i);
         let kept: Vec<usize> = (0..names.len()).filter(needed).collect();
         ensure!(
             !kept.is_empty(),
@@ -92,6 +108,21 @@ impl Source for Columnar {
         let place = Place { file: Arc::clone(file), at: At::Row(self.number) };
         Ok(Some(Row { place, names: Arc::clone(&self.names), keyed: false, cells }))
     }
+}
+
+/// The metadata of the library `datasets`: `{"info": {"features": {COLUMN: {"_type": "ClassLabel", "names": [...]}}}}`.
+const DATASETS: &str = "huggingface";
+
+/// The names of the classes of each column; text of another form states none.
+fn class_labels(metadata: &str) -> BTreeMap<String, Vec<String>> {
+    let metadata: Value = serde_json::from_str(metadata).unwrap_or_default();
+    let features = metadata.pointer("/info/features").and_then(Value::as_object);
+    let names = |(column, feature): (&String, &Value)| {
+        let names = feature.get("names").filter(|_| feature["_type"] == "ClassLabel")?;
+        let names: Vec<String> = serde_json::from_value(names.clone()).ok()?;
+        Some((column.clone(), names))
+    };
+    features.into_iter().flatten().filter_map(names).collect()
 }
 
 /// What a field is or has within that is no value here: an interval, which the record interface does not decode, or bytes,

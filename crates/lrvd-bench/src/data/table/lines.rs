@@ -9,12 +9,15 @@ use anyhow::{anyhow, ensure};
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::Value;
 
-use super::row::{At, Place, Row, Source};
+use super::row::{At, BadRow, Place, Row, Source};
 use crate::error::{Error, Result};
 use crate::io::{Unique, cannot, not_json, whole_json};
 
 /// Longest line, or row of a CSV file, in bytes.
 const MAX_ROW: u64 = 64 << 20;
+
+/// The usual reason of bytes that are not UTF-8.
+const ENCODING: &str = ": a file in another encoding, such as Windows-1252, must be saved as UTF-8";
 
 /// Some files start with this mark; it is no part of the first line.
 pub(super) const BYTE_ORDER_MARK: &str = "\u{feff}";
@@ -45,13 +48,13 @@ impl Lines {
             self.number += 1;
             let place = Place { file: Arc::clone(&self.file), at: At::Line(self.number) };
             ensure!(length as u64 <= MAX_ROW, "{place}: longer than {} MiB", MAX_ROW >> 20);
-            let mut line = String::from_utf8(line).map_err(|error| {
-                anyhow!(
-                    "{place}: invalid UTF-8 at byte {} of the file",
-                    self.offset + error.utf8_error().valid_up_to()
-                )
-            })?;
+            let start = self.offset;
             self.offset += length;
+            let mut line = String::from_utf8(line).map_err(|error| {
+                let byte = start + error.utf8_error().valid_up_to();
+                let error = anyhow!("{place}: invalid UTF-8 at byte {byte} of the file{ENCODING}");
+                BadRow::error(&place, error)
+            })?;
             let end = line.strip_suffix('\n').unwrap_or(&line);
             line.truncate(end.strip_suffix('\r').unwrap_or(end).len());
             if self.number == 1 && line.starts_with(BYTE_ORDER_MARK) {
@@ -69,7 +72,7 @@ impl Source for Lines {
         let Some((place, line)) = self.next_line()? else { return Ok(None) };
         match whole_json(serde_json::Deserializer::from_str(&line)) {
             Ok(Fields(fields)) => Ok(Some(Row::keyed(place, fields))),
-            Err(error) => Err(not_json(place, &error)),
+            Err(error) => Err(BadRow::error(&place, not_json(&place, &error))),
         }
     }
 }
@@ -165,6 +168,12 @@ struct Bounded {
     line: usize,
     /// Line in which the row starts that is being read, once a byte of it was read. The reader passes over blank lines.
     row: Option<usize>,
+    /// Quotes in the lines of the row.
+    quotes: usize,
+    /// `true` once the row was looked for beyond the last byte.
+    ended: bool,
+    /// `true` if the last byte is no line end.
+    partial: bool,
 }
 
 impl Read for Bounded {
@@ -181,25 +190,40 @@ impl Read for Bounded {
             self.row = Some(self.line);
         }
         self.line += usize::from(end.is_some());
+        self.quotes += bytes.iter().filter(|byte| **byte == b'"').count();
         let length = bytes.len();
+        match length {
+            0 => self.ended = true,
+            _ => self.partial = end.is_none(),
+        }
         self.at += length as u64;
         self.bytes.consume(length);
         Ok(length)
     }
 }
 
-/// What may separate the fields of a row. The first of equals is taken.
-const SEPARATORS: [(u8, &str); 3] = [(b',', "comma"), (b';', "semicolon"), (b'|', "bar")];
+/// What may separate the fields of a row, the tab only where the file says so. The first of equals is taken.
+const SEPARATORS: [(u8, &str); 4] =
+    [(b',', "comma"), (b';', "semicolon"), (b'|', "bar"), (b'\t', "tab")];
+
+/// The separator that a first line such as `sep=;` states, as spreadsheets write it, and the length of that line.
+fn stated(start: &[u8]) -> Option<((u8, &'static str), usize)> {
+    let text = start.strip_prefix(BYTE_ORDER_MARK.as_bytes()).unwrap_or(start);
+    let (&byte, rest) = text.strip_prefix(b"sep=")?.split_first()?;
+    let separator = *SEPARATORS.iter().find(|(separator, _)| *separator == byte)?;
+    let rest = rest.strip_prefix(b"\r").unwrap_or(rest).strip_prefix(b"\n")?;
+    Some((separator, start.len() - rest.len()))
+}
 
 /// The separator that the first line has most of, outside quotes.
 fn separator(start: &[u8]) -> (u8, &'static str) {
     let line = start.split(|&byte| byte == b'\n').next().unwrap_or_default();
-    let (mut counts, mut quoted) = ([0; SEPARATORS.len()], false);
+    let (mut counts, mut quoted) = ([0; SEPARATORS.len() - 1], false);
     for byte in line {
         quoted ^= *byte == b'"';
         let found = SEPARATORS.iter().position(|(separator, _)| separator == byte);
-        if let (Some(found), false) = (found, quoted) {
-            counts[found] += 1;
+        if let (Some(count), false) = (found.and_then(|found| counts.get_mut(found)), quoted) {
+            *count += 1;
         }
     }
     let most = (0..counts.len()).rev().max_by_key(|&i| counts[i]);
@@ -208,8 +232,20 @@ fn separator(start: &[u8]) -> (u8, &'static str) {
 
 impl Commas {
     pub(super) fn new(mut bytes: Box<dyn BufRead>, file: &Arc<Path>) -> Result<Self> {
-        let (byte, separator) = separator(bytes.fill_buf().map_err(cannot("read", file))?);
-        let bytes = Bounded { bytes, at: 0, end: MAX_ROW, line: 1, row: None };
+        let start = bytes.fill_buf().map_err(cannot("read", file))?;
+        let ((byte, separator), taken) = stated(start).unwrap_or((separator(start), 0));
+        bytes.consume(taken);
+        let line = if taken == 0 { 1 } else { 2 };
+        let bytes = Bounded {
+            bytes,
+            at: 0,
+            end: MAX_ROW,
+            line,
+            row: None,
+            quotes: 0,
+            ended: false,
+            partial: false,
+        };
         // Too few or too many fields are our error, which names the columns.
         let mut reader = csv::ReaderBuilder::new();
         let mut reader = reader.flexible(true).delimiter(byte).from_reader(bytes);
@@ -230,10 +266,17 @@ impl Source for Commas {
         let file = &self.file;
         let start = self.records.reader().position().byte();
         let bytes = self.records.reader_mut().get_mut();
-        (bytes.end, bytes.row) = (start + MAX_ROW, None);
+        (bytes.end, bytes.row, bytes.quotes) = (start + MAX_ROW, None, 0);
         let Some(record) = self.records.next() else { return Ok(None) };
         let bytes = self.records.reader().get_ref();
         let record = record.map_err(|error| broken(file, error, bytes))?;
+        let last = bytes.line - usize::from(!bytes.partial);
+        let behind = last.saturating_sub(bytes.row.unwrap_or(last));
+        ensure!(
+            !(bytes.ended && bytes.quotes % 2 == 1 && behind > 0),
+            "{}: a quote is opened in this row and never closed, so that the lines behind it, {behind}, would be its text",
+            bytes.place(file)
+        );
         Row::separated(&self.names, bytes.place(file), self.separator, record.iter()).map(Some)
     }
 }
@@ -253,7 +296,9 @@ fn broken(file: &Arc<Path>, error: csv::Error, bytes: &Bounded) -> Error {
         }
         csv::ErrorKind::Io(_) => cannot("read", file)(error.into()),
         csv::ErrorKind::Utf8 { err, .. } => {
-            anyhow!("{place}: invalid UTF-8 in field {}", err.field() + 1)
+            let field = err.field() + 1;
+            let error = anyhow!("{place}: invalid UTF-8 in field {field}{ENCODING}");
+            BadRow::error(&place, error)
         }
         _ => Error::new(error).context(format!("cannot decode CSV file `{}`", file.display())),
     }
@@ -271,7 +316,7 @@ mod tests {
     fn a_line_that_does_not_end_is_an_error_that_names_it() {
         let endless = b"first\n\n".chain(repeat(b'a'));
         let mut lines = texts(Box::new(BufReader::new(endless)), Path::new("endless"));
-        assert_eq!(lines.next().unwrap().unwrap(), "first");
+        assert_eq!(lines.next().unwrap().unwrap().1, "first");
         let error = lines.next().unwrap().unwrap_err().to_string();
         assert_eq!(error, "`endless`, line 3: longer than 64 MiB");
         assert!(lines.next().is_none());

@@ -3,7 +3,7 @@
 //! | Format | Ending | Values |
 //! |---|---|---|
 //! | [`Format::Tsv`] | `.tsv` | texts; a tab always separates, a quote is a letter |
-//! | [`Format::Csv`] | `.csv` | texts; `,`, `;` or `|` separates outside double quotes, a quote within is doubled |
+//! | [`Format::Csv`] | `.csv` | texts; `,`, `;` or `|`, or what a first line `sep=;` says, separates outside double quotes, a quote within is doubled |
 //! | [`Format::Jsonl`] | `.jsonl`, `.ndjson` | one object a line |
 //! | [`Format::Json`] | `.json` | an array of objects, or one object a line |
 //! | [`Format::Parquet`] | `.parquet` | as stored |
@@ -18,6 +18,7 @@ mod row;
 #[cfg(all(test, feature = "parquet"))]
 mod tests;
 
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -25,9 +26,9 @@ use std::sync::Arc;
 
 pub(super) use row::kind;
 pub(crate) use row::plain;
-pub use row::{At, Cell, Place, Row};
+pub use row::{At, BadRow, Cell, Place, Row};
 
-use anyhow::{anyhow, bail};
+use anyhow::{anyhow, bail, ensure};
 use serde::{Deserialize, Serialize};
 use tracing::debug;
 
@@ -83,12 +84,12 @@ impl Format {
 
 /// The rows of one file, in its order; see [`read`].
 ///
-/// The first error is the last item.
+/// The first error is the last item, unless it is that of one row ([`BadRow`]).
 pub struct Table {
     file: Arc<Path>,
     source: Box<dyn Source>,
-    /// The first row, if it was read for its names.
-    first: Option<Row>,
+    /// The first rows, if they were read for the names of one.
+    first: VecDeque<Result<Row>>,
     /// Of the bytes that were read; `None` for a stream.
     digest: Option<Digest>,
     is_empty: bool,
@@ -114,12 +115,15 @@ pub fn read(file: &Path) -> Result<Table> {
     Table::open(file, Format::of(file)?, None, true)
 }
 
-pub type TextLines = Box<dyn Iterator<Item = Result<String>>>;
+/// Lines of text with their places, blank ones passed over; the first error is the last item, unless it is that of one line.
+pub type TextLines = Box<dyn Iterator<Item = Result<(Place, String)>>>;
 
-/// The lines of a text file, blank ones passed over; the first error is the last item.
+/// The lines of a text file.
 pub fn text_lines(file: &Path) -> Result<TextLines> {
     let opened = File::open(file).map_err(cannot("read", file))?;
-    Ok(texts(Box::new(BufReader::new(opened)), file))
+    let mut bytes: Box<dyn BufRead> = Box::new(BufReader::new(opened));
+    check_start(&mut bytes, file, true)?;
+    Ok(texts(bytes, file))
 }
 
 /// As [`text_lines`], from any reader, which errors call `name`.
@@ -127,9 +131,41 @@ pub fn texts(reader: Box<dyn BufRead>, name: &Path) -> TextLines {
     let (mut lines, mut ended) = (Lines::new(reader, &name.into(), true), false);
     Box::new(std::iter::from_fn(move || {
         let line = if ended { Ok(None) } else { lines.next_line() };
-        ended = !matches!(line, Ok(Some(_)));
-        line.transpose().map(|line| line.map(|(_, text)| text))
+        ended = is_last(&line);
+        line.transpose()
     }))
+}
+
+/// `true` if nothing can be read behind it.
+fn is_last<T>(found: &Result<Option<T>>) -> bool {
+    match found {
+        Ok(found) => found.is_none(),
+        Err(error) => BadRow::at(error).is_none(),
+    }
+}
+
+/// Checks that a file is text in UTF-8 whose lines end in LF, as far as its start tells.
+fn check_start(bytes: &mut Box<dyn BufRead>, file: &Path, has_lines: bool) -> Result<()> {
+    let start = bytes.fill_buf().map_err(cannot("read", file))?;
+    let file = file.display();
+    let is_utf16 = match start {
+        [] => bail!("`{file}` holds no examples: it is empty"),
+        [0xff, 0xfe, ..] | [0xfe, 0xff, ..] => true,
+        // One of the two bytes of every letter of English.
+        [first, second, ..] => (*first == 0) != (*second == 0),
+        [_] => false,
+    };
+    ensure!(
+        !is_utf16,
+        "`{file}` is in UTF-16, as some programs write what they call Unicode text: save it as UTF-8"
+    );
+    let is_line = |byte: &u8| *byte == b'\n';
+    let inner = start.split_last().map_or(start, |(_, inner)| inner);
+    ensure!(
+        !has_lines || start.iter().any(is_line) || !inner.contains(&b'\r'),
+        "the lines of `{file}` end in CR alone, as those of old Macintosh programs: save it with the line ends LF or CRLF"
+    );
+    Ok(())
 }
 
 impl Table {
@@ -154,6 +190,7 @@ impl Table {
             _ => Digest::reading(opened),
         };
         let mut bytes: Box<dyn BufRead> = Box::new(BufReader::new(reader));
+        check_start(&mut bytes, path, format != Format::Json)?;
         let lines = |bytes| Lines::new(bytes, &file, skip_blank);
         let source: Box<dyn Source> = match format {
             Format::Tsv => Box::new(Tabs::new(lines(bytes), unnamed)?),
@@ -173,7 +210,7 @@ impl Table {
     }
 
     fn new(file: Arc<Path>, source: Box<dyn Source>, digest: Option<Digest>) -> Self {
-        Self { file, source, first: None, digest, is_empty: true, ended: false }
+        Self { file, source, first: VecDeque::new(), digest, is_empty: true, ended: false }
     }
 
     /// Names of the columns, or of the keys of the first row.
@@ -181,15 +218,52 @@ impl Table {
         if let Some(names) = self.source.names() {
             return Ok(names.to_vec());
         }
-        if self.first.is_none() {
-            self.first = self.next().transpose()?;
+        while !self.first.iter().any(Result::is_ok) {
+            match self.advance() {
+                None => {
+                    let first = self.first.pop_front();
+                    return first.map_or_else(|| Ok(Vec::new()), |row| row.map(|_| Vec::new()));
+                }
+                Some(Err(error)) if BadRow::at(&error).is_none() => return Err(error),
+                Some(row) => self.first.push_back(row),
+            }
         }
-        Ok(self.first.as_ref().map_or_else(Vec::new, |row| row.names.to_vec()))
+        let row = self.first.iter().find_map(|row| row.as_ref().ok());
+        Ok(row.map_or_else(Vec::new, |row| row.names.to_vec()))
+    }
+
+    /// Names of the columns; `None` where each row has keys.
+    pub(crate) fn columns(&self) -> Option<&[String]> {
+        self.source.names()
+    }
+
+    /// Names of the numbers of a column, from 0, if the file states them.
+    pub(crate) fn names_of(&self, column: &str) -> Option<&[String]> {
+        self.source.names_of(column)
+    }
+
+    pub(crate) fn file(&self) -> &Path {
+        &self.file
     }
 
     /// Decodes these columns only, where a format allows that. A column that is not there is an error of the first row.
     pub fn select(&mut self, columns: &[&str]) -> Result<()> {
         self.source.select(columns)
+    }
+
+    fn advance(&mut self) -> Option<Result<Row>> {
+        if self.ended {
+            return None;
+        }
+        let row = self.source.next_row();
+        self.ended = is_last(&row);
+        self.is_empty &= matches!(row, Ok(None));
+        match row.transpose() {
+            None if self.is_empty => {
+                Some(Err(anyhow!("`{}` holds no examples", self.file.display())))
+            }
+            item => item,
+        }
     }
 
     /// The file, with the hash of its bytes, once all rows were read.
@@ -211,20 +285,6 @@ impl Iterator for Table {
     type Item = Result<Row>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if let Some(first) = self.first.take() {
-            return Some(Ok(first));
-        }
-        if self.ended {
-            return None;
-        }
-        let row = self.source.next_row();
-        self.ended = !matches!(row, Ok(Some(_)));
-        self.is_empty &= self.ended;
-        match row.transpose() {
-            None if self.is_empty => {
-                Some(Err(anyhow!("`{}` holds no examples", self.file.display())))
-            }
-            item => item,
-        }
+        self.first.pop_front().or_else(|| self.advance())
     }
 }

@@ -4,11 +4,43 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::{anyhow, bail};
+use anyhow::anyhow;
+use serde::Serialize;
 use serde_json::Value;
 
 use crate::error::{Error, Result};
 use crate::text::quoted;
+
+/// The error of one row: those behind it can be read. Message and causes are the error's.
+#[derive(Debug)]
+pub struct BadRow {
+    at: At,
+    error: Error,
+}
+
+impl BadRow {
+    /// `error` as that of the row at `place`, which its message names.
+    pub fn error(place: &Place, error: Error) -> Error {
+        Error::new(Self { at: place.at, error })
+    }
+
+    /// The place of the row, if `error` is that of one row.
+    pub fn at(error: &Error) -> Option<At> {
+        error.chain().find_map(|cause| cause.downcast_ref()).map(|bad: &Self| bad.at)
+    }
+}
+
+impl fmt::Display for BadRow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl std::error::Error for BadRow {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.error.source()
+    }
+}
 
 /// The rows of one format.
 pub(super) trait Source {
@@ -23,6 +55,11 @@ pub(super) trait Source {
     }
 
     fn next_row(&mut self) -> Result<Option<Row>>;
+
+    /// Names of the numbers of a column, from 0, if the file states them.
+    fn names_of(&self, _column: &str) -> Option<&[String]> {
+        None
+    }
 }
 
 impl Source for std::vec::IntoIter<Row> {
@@ -55,12 +92,20 @@ impl Row {
         let cells: Vec<Value> = fields.map(Value::from).collect();
         if cells.len() != names.len() {
             let (expected, found) = (names.len(), cells.len());
-            bail!(
-                "{place}: {found} {separator}-separated fields where {expected} are expected ({})",
-                quoted(&**names)
-            );
+            return Err(BadRow::error(
+                &place,
+                anyhow!(
+                    "{place}: {found} {separator}-separated fields where {expected} are expected ({})",
+                    quoted(&**names)
+                ),
+            ));
         }
         Ok(Self { place, names: Arc::clone(names), keyed: false, cells })
+    }
+
+    /// Names of the columns, or its own keys.
+    pub(crate) fn keys(&self) -> &[String] {
+        &self.names
     }
 
     /// The value under the first of `names` that the row has.
@@ -223,12 +268,29 @@ pub(crate) fn plain(value: &Value) -> Option<String> {
 }
 
 /// A position within a data file, counted from 1.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum At {
     /// A line of a text file; the header is line 1.
     Line(usize),
     /// A row of a columnar file.
     Row(usize),
+}
+
+impl At {
+    pub(crate) const fn line(self) -> Option<usize> {
+        match self {
+            Self::Line(number) => Some(number),
+            Self::Row(_) => None,
+        }
+    }
+
+    pub(crate) const fn row(self) -> Option<usize> {
+        match self {
+            Self::Row(number) => Some(number),
+            Self::Line(_) => None,
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -51,7 +51,66 @@ fn every_format_gives_rows_of_named_values_or_an_error_that_names_the_place() {
 }
 
 #[test]
-fn a_file_that_is_not_there_is_not_found_and_nothing_follows_an_error() {
+fn the_start_of_a_file_says_what_it_is() {
+    let wide = |mark: &str, bytes: fn(u16) -> [u8; 2]| {
+        let text = format!("{mark}text\tlabel\r\na\tb\r\n");
+        text.encode_utf16().flat_map(bytes).collect::<Vec<u8>>()
+    };
+    for name in ["d.csv", "d.tsv", "d.jsonl", "d.json"] {
+        let files = [
+            wide("\u{feff}", u16::to_le_bytes),
+            wide("\u{feff}", u16::to_be_bytes),
+            wide("", u16::to_le_bytes),
+            wide("", u16::to_be_bytes),
+        ];
+        for bytes in files {
+            let error = rows(name, &bytes).unwrap_err();
+            assert!(error.starts_with(&format!("`{name}` is in UTF-16,")), "{error}");
+        }
+        assert_eq!(
+            rows(name, b"").unwrap_err(),
+            format!("`{name}` holds no examples: it is empty")
+        );
+    }
+    for name in ["d.csv", "d.tsv", "d.jsonl"] {
+        let error = rows(name, b"text,label\ra,b\rc,d\r").unwrap_err();
+        assert!(error.starts_with(&format!("the lines of `{name}` end in CR alone")), "{error}");
+    }
+    for text in
+        ["sep=;\na;b\n1,2;x\n", "\u{feff}sep=;\r\na;b\r\n1,2;x\r\n", "sep=\t\na\tb\n1,2\tx\n"]
+    {
+        let found = rows("d.csv", text.as_bytes()).unwrap();
+        assert_eq!(
+            (found[0].place.at, &*found[0].names),
+            (At::Line(3), &["a", "b"].map(String::from)[..])
+        );
+        assert_eq!(found[0].text(&["a"]).unwrap(), "1,2");
+    }
+    // In Windows-1252 é is one byte, which is no UTF-8.
+    let error = rows("d.csv", b"text,label\ncaf\xe9,x\n").unwrap_err();
+    assert!(
+        error.contains("line 2: invalid UTF-8 in field 1: a file in another encoding"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_quote_that_is_never_closed_is_an_error_and_one_in_a_text_is_not() {
+    for (text, behind) in [("a,b\n1,\"x\n2,y\n", 1), ("a,b\n\"1,x\n2,y\n3,z", 2)] {
+        let error = rows("d.csv", text.as_bytes()).unwrap_err();
+        let expected = format!(
+            "`d.csv`, line 2: a quote is opened in this row and never closed, so that the lines behind it, {behind}, would \
+             be its text"
+        );
+        assert_eq!(error, expected);
+    }
+    for text in ["a,b\n5\" disk,x\n", "a,b\n1,x\n5\" disk,y", "a,b\n\"1\n2\",x\n"] {
+        assert!(rows("d.csv", text.as_bytes()).is_ok(), "{text}");
+    }
+}
+
+#[test]
+fn a_file_that_is_not_there_is_not_found_and_a_bad_row_is_followed_by_others() {
     for name in ["no/such.csv", "no/such.jsonl", "no/such.parquet"] {
         let absent = read(Path::new(name)).map(drop).unwrap_err();
         assert_eq!(absent.to_string(), format!("cannot read `{name}`"));
@@ -63,7 +122,7 @@ fn a_file_that_is_not_there_is_not_found_and_nothing_follows_an_error() {
     let error = rows("d.csv", text.as_bytes()).unwrap_err();
     assert!(error.starts_with("`d.csv`, line 6: 1 comma"), "{error}");
     let lines = Table::objects(Box::new(&b"{}\n[]\n{}\n"[..]), Path::new("d.jsonl"));
-    assert_eq!(lines.map(|row| row.is_ok()).collect::<Vec<_>>(), [true, false]);
+    assert_eq!(lines.map(|row| row.is_ok()).collect::<Vec<_>>(), [true, false, true]);
 }
 
 #[test]
