@@ -148,7 +148,7 @@ fn language(arguments: EvalArguments, printer: Printer) -> Outcome {
     };
     let mut unused = Unused::default();
     let rows = read_texts(file, Some(&columns), true, &arguments.reading, &mut unused)?;
-    printer.notes(&unused.notes(own.answers.base.strict)?);
+    printer.notes(&unused.notes(own.answers.open().strict)?);
     let (draws, seed) = (model.draws(own.answers.draws)?, own.answers.seed.unwrap_or(model.seed()));
     let (evaluation, notes) = model.evaluate(&rows, draws, seed)?;
     printer.notes(&notes);
@@ -186,7 +186,7 @@ pub(super) fn labelled(
         }
         (_, _, Some(file)) => {
             let EvalArguments { columns, label_column, reading, adapter, .. } = arguments;
-            let strict = adapter.answers.base.strict;
+            let strict = adapter.answers.open().strict;
             let own = OwnRows { columns, label: label_column.as_ref(), reading, strict };
             let rows = own.read(&classifier, file, printer)?;
             (file.display().to_string(), rows)

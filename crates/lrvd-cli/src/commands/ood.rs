@@ -92,7 +92,7 @@ fn fit(arguments: FitArguments, printer: Printer) -> Outcome {
         columns: &arguments.columns,
         label: arguments.label_column.as_ref(),
         reading: &arguments.reading,
-        strict: arguments.adapter.answers.base.strict,
+        strict: arguments.adapter.answers.open().strict,
     };
     let rows = |file: &Path| own.read(&classifier, file, printer);
     let mut labelled = rows(&arguments.data)?;
@@ -181,7 +181,7 @@ fn score(arguments: ScoreArguments, printer: Printer) -> Outcome {
     }
     let mut written = Answers::new("ood score", printer);
     let skipped = Skipped::new(input.on_error);
-    let strict = adapter.answers.base.strict;
+    let strict = adapter.answers.open().strict;
     let inputs = inputs_of(input, &adapter.dir, &classifier)?;
     let windows = Windows { classifier: &classifier, draws, skipped };
     let ask = |texts: &[Input], done| detector.score(&classifier, texts, done);

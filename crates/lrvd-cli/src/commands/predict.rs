@@ -95,7 +95,7 @@ pub(super) fn run(arguments: PredictArguments, printer: Printer) -> Outcome {
     let labels = &classifier.info.goal.classes;
     let mut written = Answers::new("predict", printer);
     let skipped = Skipped::new(arguments.input.on_error);
-    let strict = arguments.adapter.answers.base.strict;
+    let strict = arguments.adapter.answers.open().strict;
     let inputs = inputs_of(arguments.input, &arguments.adapter.dir, &classifier)?;
     let windows = Windows { classifier: &classifier, draws, skipped };
     let ask = |inputs: &[Input], done| classifier.predict(inputs, draws, seed, done);
