@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
+use serde::Serialize;
 use serde_json::Value;
 use tempfile::{TempDir, tempdir};
 
-use super::report::Ceiling;
 use super::table::{Group, Program, Side};
 use crate::process;
 
@@ -21,6 +21,15 @@ pub(crate) struct Sample {
     pub(crate) rounds: Vec<Vec<f64>>,
     /// What else the last run printed.
     pub(crate) facts: Value,
+}
+
+/// What the processor can do at most, with the threads of both sides.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct Ceiling {
+    /// Of a matrix product in single precision.
+    pub(crate) product_gflops: f64,
+    /// From memory that no cache holds.
+    pub(crate) read_gigabytes_per_second: f64,
 }
 
 /// By key of the side.

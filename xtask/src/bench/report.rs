@@ -9,7 +9,7 @@ use minijinja::value::Serde;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::programs::{Sample, Samples, median};
+use super::programs::{Ceiling, Sample, Samples, median};
 use super::table::{Axis, Comparison, Group};
 use crate::forward;
 
@@ -35,15 +35,6 @@ pub(crate) struct Machine {
     load_average: String,
     /// `None` where no program of ours runs.
     pub(crate) ceiling: Option<Ceiling>,
-}
-
-/// What the processor can do at most, with the threads of both sides.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub(crate) struct Ceiling {
-    /// Of a matrix product in single precision.
-    pub(crate) product_gflops: f64,
-    /// From memory that no cache holds.
-    pub(crate) read_gigabytes_per_second: f64,
 }
 
 impl Machine {
