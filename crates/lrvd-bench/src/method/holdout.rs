@@ -25,7 +25,7 @@ pub struct Holdout {
 impl Holdout {
     /// Holdout of a run with `method` on `rows` training rows.
     ///
-    /// The setting `holdout`, where it is not 0. Otherwise what a method needs: Laplace's prior a share of its own, a
+    /// The setting `holdout`, where it is not 0. Otherwise what a method needs: Laplace's prior its setting, a
     /// temperature and a search for ranks [`holdout_share`]. A temperature alone is fitted to the validation rows where these
     /// were drawn from the training file (`drawn_validation`) and the model is not chosen by them (`checkpoint`, `patience`).
     /// Rows that cut ranks then fit nothing, and take part in the refinement. Scores have no temperature.
@@ -74,7 +74,7 @@ mod tests {
             (FittedRows::None, FittedRows::Holdout, FittedRows::Validation);
         assert_eq!(drawn("lora", &default), (0.0, none));
         assert_eq!(drawn("lora+ts", &default), (0.0, validation));
-        // The validation rows of a file of their own, and of a suite, are not fitted to.
+        // Validation rows of a separate file, and of a suite, are not fitted to.
         assert_eq!(of("lora+ts", &default, false, false), (0.1, holdout));
         assert_eq!(of("lora+ts", &default, true, true), (0.0, none));
         // Ranks are cut by a tenth that takes part afterwards, unless the temperature needs it.

@@ -53,7 +53,7 @@ struct Candidate<'a> {
     removed: &'a BTreeMap<String, Vec<f64>>,
 }
 
-/// Cuts the last model to its ranks in use, evaluates it and the best one, each with a temperature of its own, and writes
+/// Cuts the last model to its ranks in use, evaluates it and the best one, each with its temperature, and writes
 /// their predictions into `folder`.
 pub(super) fn record(
     context: &RunContext<'_>,
