@@ -24,7 +24,7 @@ pub enum AutoModel {
 }
 
 impl AutoModel {
-    /// The model with a head of its own for [`LlamaForCausalLm::untied_for`] these parameters.
+    /// The model with a separate head for [`LlamaForCausalLm::untied_for`] these parameters.
     #[must_use]
     pub fn untied_for<'a>(self, parameters: impl Iterator<Item = &'a str>) -> Self {
         match self {

@@ -11,11 +11,10 @@ use anyhow::anyhow;
 use lrvd_burn::files::{WeightStore, write_safetensors};
 use lrvd_burn::peft::{ExportSummary, PeftAdapter};
 
+use super::HEAD_FILE;
 use super::description::{ClassifierInfo, Description};
 use crate::error::Result;
 
-/// The classifier, under its names in the whole model.
-pub(crate) const HEAD_FILE: &str = "lrvd_head.safetensors";
 const TASK_TYPE: &str = "FEATURE_EXTRACTION";
 
 /// The start of the encoder's module paths in the whole model, with its dot; `None` of an adapter that PEFT loads whole.

@@ -8,8 +8,7 @@ use lrvd_burn::peft::{POSTERIOR_FILE, WEIGHTS_FILE};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::PEFT_CONFIG;
-use super::encoder_only::HEAD_FILE;
+use super::{HEAD_FILE, PEFT_CONFIG};
 use crate::error::Result;
 use crate::io::{parse_json, read_json, sha256_file, sha256_text};
 

@@ -18,7 +18,6 @@ pub use description::{
     Abstention, BaseInfo, Calibration, Certificate, ClassifierInfo, Description, LanguageInfo,
     RunInfo, Threshold,
 };
-pub(crate) use encoder_only::HEAD_FILE;
 pub use evaluate::{
     AskedRows, Evaluation, InputRow, Inputs, evaluate, fit_abstention, read_inputs, stream_inputs,
 };
@@ -32,3 +31,5 @@ pub use saved::{Prediction, SavedClassifier, Withheld};
 pub use seen::{RowUse, SeenRows};
 
 const PEFT_CONFIG: &str = "adapter_config.json";
+/// Classifier of an adapter of an encoder alone, under its names in the whole model.
+pub(crate) const HEAD_FILE: &str = "lrvd_head.safetensors";

@@ -329,7 +329,7 @@ impl Adapter {
             n => Goal::classification("adapter", if n == own.len() { own } else { numbered(n) }),
         };
         let header = posterior.as_ref().map(|posterior| &posterior.header);
-        // PEFT has no length of its own: the model's.
+        // PEFT stores no length: the model's.
         let most = backbone.architecture.sizes().positions;
         let longest = backbone.tokenizer.model_max_length().map_or(most, |own| own.min(most));
         let method = peft.config.method.name();

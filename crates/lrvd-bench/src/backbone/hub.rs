@@ -314,7 +314,7 @@ impl Hub {
         }
         let answer = request.call().map_err(|error| {
             let what = format!("`{shown}` did not answer: {error}");
-            // An address that is none.
+            // An invalid address.
             let is_wrong = matches!(error, ureq::Error::BadUri(_) | ureq::Error::Http(_));
             if is_wrong { anyhow!(what) } else { unavailable(what) }
         })?;

@@ -162,7 +162,7 @@ impl Backbone {
         }
     }
 
-    /// The encoder, if the answers of its own head are of a kind that is supported.
+    /// The encoder, if its head gives answers of a supported kind.
     pub(crate) fn answering_encoder(&self, what: &str) -> Result<&DebertaConfig> {
         let encoder = self.encoder_for(what)?;
         let n = encoder.num_labels();

@@ -28,7 +28,7 @@ const CHECKPOINTS: [Checkpoint; 2] = [
     checkpoint!("deberta-v3-nano": "config.json", "model.safetensors", "spm.model", "tokenizer.json", "tokenizer_config.json"),
     checkpoint!("stories260K": "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"),
 ];
-/// The end of the name of a shipped checkpoint, which has no place of its own.
+/// The end of the name of a shipped checkpoint, which has no folder.
 const SHIPPED: &str = " (shipped)";
 
 /// The checkpoint called `name`, whose files are put below the user's cache (`~/.cache/lrvd`), or where that cannot be

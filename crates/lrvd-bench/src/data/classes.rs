@@ -6,12 +6,14 @@ use std::path::Path;
 use anyhow::{anyhow, bail, ensure};
 use icu_normalizer::ComposingNormalizer;
 
-use super::TextColumns;
-use super::own::RawRow;
 use super::rows::Rows;
 use super::table::Cell;
+use super::{Example, Input, TextColumns};
 use crate::error::Result;
 use crate::text::quoted;
+
+/// A row whose label is not yet a class or a number.
+pub(super) type RawRow = Example<Input, String>;
 
 /// More distinct labels than this are hardly classes: a wrong column, most likely.
 const MOST_CLASSES: usize = 1000;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{anyhow, bail, ensure};
 
-use super::classes::{alike, class_name, classes, difference, looks_like, not_missing};
+use super::classes::{RawRow, alike, class_name, classes, difference, looks_like, not_missing};
 use super::columns::{Columns, ID, LanguageColumns, NamedColumns, TextColumns};
 use super::content::{MEANT, TextRow, content};
 use super::decision::{Invalid, MOST_OPTIONS, Question, questions, targets, worded};
@@ -22,9 +22,6 @@ use crate::text::{one_of, quoted};
 use crate::unused::Unused;
 
 pub type TextSet = Dataset<TextRow, LanguageColumns>;
-
-/// A row whose label is not yet a class or a number.
-pub(super) type RawRow = Example<Input, String>;
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct OwnFiles {

@@ -2,7 +2,7 @@
 //!
 //! A claim is a file `claims/ID.N` that its worker creates (`create_new`, which exactly one process can), rewrites as a
 //! heartbeat, and removes in the end. The claim of a dead worker is taken over by creating `ID.N+1`, of which again only one
-//! worker is capable; a worker that was only suspended finds the later file at its next heartbeat, stops this run and goes on
+//! worker is capable; a worker that was only suspended finds the later file at its next heartbeat, stops this run and continues
 //! with others.
 //!
 //! A worker is dead if its file has not been rewritten for a while by the clock of the file system, or sooner, if it ran on

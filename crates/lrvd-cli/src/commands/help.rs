@@ -2,7 +2,7 @@
 
 /// Lines of examples and tables are no longer than this.
 const WIDTH: usize = 80;
-/// Spaces before the second column where it has a line of its own.
+/// Spaces before the second column where it has a separate line.
 const INDENT: &str = "      ";
 /// Spaces that separate two columns at least.
 const GAP: &str = "   ";
@@ -10,7 +10,7 @@ const GAP: &str = "   ";
 /// A text of the folder `help`, whose lines end where its paragraphs do: the terminal's width breaks them.
 ///
 /// An indented line stays a line. Where it has a second column, behind three spaces, lines that are indented by eight or more
-/// continue that column, and it gets a line of its own if both are longer than 80 characters.
+/// continue that column, and it gets a separate line if both are longer than 80 characters.
 pub(super) fn text(source: &str) -> String {
     let mut lines: Vec<String> = Vec::new();
     let mut goes_on = false;

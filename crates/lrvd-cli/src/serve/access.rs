@@ -33,7 +33,7 @@ impl Access {
 
     /// [`Code::Unauthorized`] without the key on a path that needs it. Of a server without a key, [`Code::HostHeader`] without
     /// exactly one readable `Host` and [`Code::WrongHost`] for one that is another server's, but for probes: a page that reaches
-    /// the server by a name of its own has no key.
+    /// the server by the name of its site has no key.
     pub(super) fn check(&self, request: &Request) -> Result<(), Problem> {
         let path = request.uri().path();
         if self.key.is_none() && !PROBES.contains(&path) {

@@ -26,7 +26,7 @@ use super::queue::{Job, Reply};
 use super::request::Asked;
 use super::response::Summary;
 
-/// Marks a response whose body goes on after it.
+/// Marks a response whose body continues after it.
 #[derive(Clone, Copy)]
 pub(super) struct Streamed;
 
