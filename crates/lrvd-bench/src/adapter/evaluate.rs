@@ -8,12 +8,12 @@ use anyhow::bail;
 use lrvd_core::metrics::{RiskCoverage, argmax_rows};
 
 use super::description::{Abstention, Certificate, Description, nothing_certified};
-use super::saved::SavedClassifier;
+use super::saved::{SavedClassifier, SavedModel};
 use super::seen::{RowUse, SeenRows};
 use crate::data::table::{At, BadRow, Format, Row, Table};
 use crate::data::{
     Asked, Example, Input, PreparedTask, QuestionKind, ReadOptions, Rows, Split, TextColumns,
-    asked, load, read_labelled,
+    asked, labelled_row, load, read_labelled,
 };
 use crate::error::Result;
 use crate::eval::{Scored, measures, score_draws};
@@ -246,4 +246,48 @@ pub fn fit_abstention(
     Description::Classifier(info).write(dir)?;
     classifier.certified_by(labelled)?;
     Ok(found)
+}
+
+impl<M, I> SavedModel<M, I> {
+    /// Rows that its run has used; none of a model whose folder does not name them.
+    pub fn seen_rows(&self) -> Result<SeenRows> {
+        SeenRows::read(&self.dir)
+    }
+}
+
+impl SavedClassifier {
+    /// Checks that no row of `labelled` trained or chose this model or fitted its temperature. Validation rows that only
+    /// measured it pass.
+    pub fn check_unseen(&self, labelled: &Split) -> Result<()> {
+        let seen = self.seen_rows()?;
+        let is_seen = |row: &&_| is_seen(&seen, row);
+        let mut known = labelled.examples.iter().filter(is_seen);
+        let Some(first) = known.next() else { return Ok(()) };
+        bail!(
+            "{} of {} rows, the first in {}, trained or chose this model, or fitted its temperature, so the error rate on \
+             them is not that of new texts: pass rows that the run has not used, or leave these out with `--skip-seen`",
+            known.count() + 1,
+            labelled.rows(),
+            first.place
+        )
+    }
+
+    /// Removes the rows that [`check_unseen`](Self::check_unseen) rejects from `labelled`, and returns their number.
+    pub fn skip_seen(&self, labelled: &mut Split) -> Result<usize> {
+        let (seen, all) = (self.seen_rows()?, labelled.rows());
+        labelled.examples.retain(|row| !is_seen(&seen, row));
+        Ok(all - labelled.rows())
+    }
+
+    /// Notes that a threshold was fitted to `labelled`.
+    pub(super) fn certified_by(&self, labelled: &Split) -> Result<()> {
+        let mut seen = self.seen_rows()?;
+        let rows = labelled.examples.iter().map(|row| labelled_row(&row.input, &row.label));
+        seen.add(RowUse::Certificate, rows);
+        seen.write(&self.dir)
+    }
+}
+
+fn is_seen(seen: &SeenRows, row: &Example) -> bool {
+    seen.is_fitted(labelled_row(&row.input, &row.label))
 }

@@ -7,9 +7,8 @@ use anyhow::{Context as _, bail};
 use lrvd_burn::files::{HostDType, HostTensor, WeightStore, write_safetensors};
 use serde::Serialize;
 
-use super::saved::{SavedClassifier, SavedModel};
+use crate::data::PreparedTask;
 use crate::data::batch::TokenisedExample;
-use crate::data::{PreparedTask, Split, labelled_row};
 use crate::error::Result;
 use crate::method::FittedRows;
 use crate::settings::{CheckpointChoice, Config};
@@ -107,7 +106,7 @@ impl SeenRows {
     }
 
     /// `true` if the model was trained on the row, chosen by it, or has a temperature that was fitted to it.
-    fn is_fitted(&self, row: u64) -> bool {
+    pub(super) fn is_fitted(&self, row: u64) -> bool {
         RowUse::ALL.into_iter().any(|used| used.is_fitted() && self.has(used, row))
     }
 
@@ -163,50 +162,6 @@ impl SeenRows {
         write_safetensors(&path, &tensors, &BTreeMap::new())
             .with_context(|| format!("cannot write `{}`", path.display()))
     }
-}
-
-impl<M, I> SavedModel<M, I> {
-    /// Rows that its run has used; none of a model whose folder does not name them.
-    pub fn seen_rows(&self) -> Result<SeenRows> {
-        SeenRows::read(&self.dir)
-    }
-}
-
-impl SavedClassifier {
-    /// Checks that no row of `labelled` trained or chose this model or fitted its temperature. Validation rows that only
-    /// measured it pass.
-    pub fn check_unseen(&self, labelled: &Split) -> Result<()> {
-        let seen = self.seen_rows()?;
-        let is_seen = |row: &&_| is_seen(&seen, row);
-        let mut known = labelled.examples.iter().filter(is_seen);
-        let Some(first) = known.next() else { return Ok(()) };
-        bail!(
-            "{} of {} rows, the first in {}, trained or chose this model, or fitted its temperature, so the error rate on \
-             them is not that of new texts: pass rows that the run has not used, or leave these out with `--skip-seen`",
-            known.count() + 1,
-            labelled.rows(),
-            first.place
-        )
-    }
-
-    /// Removes the rows that [`check_unseen`](Self::check_unseen) rejects from `labelled`, and returns their number.
-    pub fn skip_seen(&self, labelled: &mut Split) -> Result<usize> {
-        let (seen, all) = (self.seen_rows()?, labelled.rows());
-        labelled.examples.retain(|row| !is_seen(&seen, row));
-        Ok(all - labelled.rows())
-    }
-
-    /// Notes that a threshold was fitted to `labelled`.
-    pub(super) fn certified_by(&self, labelled: &Split) -> Result<()> {
-        let mut seen = self.seen_rows()?;
-        let rows = labelled.examples.iter().map(|row| labelled_row(&row.input, &row.label));
-        seen.add(RowUse::Certificate, rows);
-        seen.write(&self.dir)
-    }
-}
-
-fn is_seen(seen: &SeenRows, row: &crate::data::Example) -> bool {
-    seen.is_fitted(labelled_row(&row.input, &row.label))
 }
 
 #[cfg(test)]
