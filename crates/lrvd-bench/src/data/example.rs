@@ -436,9 +436,9 @@ mod tests {
         let drawn = |sizes: &[usize], count: usize, seed: u64| {
             let (held, rest) = drawn_by_class(rows(sizes), count, seed, |&class| Some(class));
             let of = |rows: &[usize], class| rows.iter().filter(|&&row| row == class).count();
-            for class in 0..sizes.len() {
+            for (class, &size) in sizes.iter().enumerate() {
                 assert!(of(&rest, class) > 0, "class {class} has no row left");
-                assert_eq!(of(&rest, class) + of(&held, class), sizes[class]);
+                assert_eq!(of(&rest, class) + of(&held, class), size);
             }
             (0..sizes.len()).map(|class| of(&held, class)).collect::<Vec<_>>()
         };
