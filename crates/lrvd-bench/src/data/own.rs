@@ -112,18 +112,7 @@ impl OwnFiles {
                 Ok(Data::Labelled(data))
             }
             Columns::Labelled(columns) => {
-                if instructions.is_some()
-                    && (columns.has_choices() || columns.pair.is_some() || *regression)
-                {
-                    bail!(
-                        "instructions ask for the class of one text: leave out choices, pairs and regression"
-                    );
-                }
-                if columns.has_choices() && (*regression || labels.is_some()) {
-                    bail!(
-                        "questions with choices are answered by letters: leave out labels and regression"
-                    );
-                }
+                self.check_labelled(&columns)?;
                 let name = name.unwrap_or("data");
                 // The file's own names of the classes, in the order of their numbers.
                 let stated = columns.label.as_deref().and_then(|column| table.names_of(column));
@@ -148,7 +137,6 @@ impl OwnFiles {
                     let (raw, file) = raw_rows(&mut rows, table, &columns)?;
                     Ok((labelled(&mut rows, &goal, &columns, raw)?, file))
                 };
-                let path = train;
                 // The answers to questions with choices are letters, and no classes of the rows.
                 let by_class = !columns.has_choices();
                 let class = |row: &Example| row.label.class().filter(|_| by_class);
@@ -156,11 +144,10 @@ impl OwnFiles {
                 if by_class && validation_split.is_some() {
                     notes.extend(single_rows(&goal, &train.examples, &validation.examples));
                 }
-                let question = instructions.map(|text| {
-                    let question = Question::choice(text, &goal.classes);
-                    question.map_err(|error| anyhow!("`{}`: {}", path.display(), error.message))
-                });
-                let question = question.transpose()?;
+                let question = instructions.map(|text| Question::choice(text, &goal.classes));
+                let question = question
+                    .transpose()
+                    .map_err(|error| anyhow!("`{}`: {}", self.train.display(), error.message))?;
                 if let Some(question) = &question {
                     let both = train.examples.iter_mut().chain(&mut validation.examples);
                     both.for_each(|row| row.input = Input::asking(question, &row.input.text));
@@ -175,6 +162,26 @@ impl OwnFiles {
                 Ok(Data::Labelled(data))
             }
         }
+    }
+}
+
+impl OwnFiles {
+    /// Checks that the options fit rows with these columns.
+    fn check_labelled(&self, columns: &TextColumns) -> Result<()> {
+        let Self { labels, regression, instructions, .. } = self;
+        if instructions.is_some()
+            && (columns.has_choices() || columns.pair.is_some() || *regression)
+        {
+            bail!(
+                "instructions ask for the class of one text: leave out choices, pairs and regression"
+            );
+        }
+        if columns.has_choices() && (*regression || labels.is_some()) {
+            bail!(
+                "questions with choices are answered by letters: leave out labels and regression"
+            );
+        }
+        Ok(())
     }
 }
 

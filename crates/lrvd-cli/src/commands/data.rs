@@ -128,7 +128,7 @@ const ENDS: usize = 3;
 /// The data that arguments name: a task, or files whose columns say what they are for.
 enum Named {
     Task(Task, PathBuf),
-    Files(OwnFiles),
+    Files(Box<OwnFiles>),
 }
 
 /// Reads the data that `arguments` name.
@@ -165,7 +165,7 @@ fn named(arguments: &ExampleArguments) -> Result<Named> {
                 reading: given.reading,
                 strict: given.strict,
             };
-            Ok(Named::Files(files))
+            Ok(Named::Files(Box::new(files)))
         }
         _ => Err(anyhow!("pass --train, or --task and --data-dir")),
     }

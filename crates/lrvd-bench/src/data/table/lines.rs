@@ -168,8 +168,8 @@ struct Bounded {
     line: usize,
     /// Line in which the row starts that is being read, once a byte of it was read. The reader passes over blank lines.
     row: Option<usize>,
-    /// Quotes in the lines of the row.
-    quotes: usize,
+    /// `true` if the lines of the row have an odd number of quotes so far.
+    is_quoted: bool,
     /// `true` once the row was looked for beyond the last byte.
     ended: bool,
     /// `true` if the last byte is no line end.
@@ -190,7 +190,7 @@ impl Read for Bounded {
             self.row = Some(self.line);
         }
         self.line += usize::from(end.is_some());
-        self.quotes += bytes.iter().filter(|byte| **byte == b'"').count();
+        self.is_quoted ^= bytes.iter().fold(false, |odd, byte| odd ^ (*byte == b'"'));
         let length = bytes.len();
         match length {
             0 => self.ended = true,
@@ -242,7 +242,7 @@ impl Commas {
             end: MAX_ROW,
             line,
             row: None,
-            quotes: 0,
+            is_quoted: false,
             ended: false,
             partial: false,
         };
@@ -266,14 +266,14 @@ impl Source for Commas {
         let file = &self.file;
         let start = self.records.reader().position().byte();
         let bytes = self.records.reader_mut().get_mut();
-        (bytes.end, bytes.row, bytes.quotes) = (start + MAX_ROW, None, 0);
+        (bytes.end, bytes.row, bytes.is_quoted) = (start + MAX_ROW, None, false);
         let Some(record) = self.records.next() else { return Ok(None) };
         let bytes = self.records.reader().get_ref();
         let record = record.map_err(|error| broken(file, error, bytes))?;
         let last = bytes.line - usize::from(!bytes.partial);
         let behind = last.saturating_sub(bytes.row.unwrap_or(last));
         ensure!(
-            !(bytes.ended && bytes.quotes % 2 == 1 && behind > 0),
+            !(bytes.ended && bytes.is_quoted && behind > 0),
             "{}: a quote is opened in this row and never closed, so that the lines behind it, {behind}, would be its text",
             bytes.place(file)
         );
