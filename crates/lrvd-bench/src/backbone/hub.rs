@@ -21,7 +21,7 @@ use serde::Deserialize;
 use sha1::{Digest as _, Sha1};
 use tracing::{debug, info};
 use ureq::config::RedirectAuthHeaders;
-use ureq::http::{Response, StatusCode};
+use ureq::http::{Response, StatusCode, Uri};
 use ureq::{Agent, Body};
 
 use crate::error::{Error, Kind, Result, kind_of};
@@ -269,6 +269,13 @@ struct Hub {
 impl Hub {
     fn of_environment() -> Result<Self> {
         let endpoint = variable("HF_ENDPOINT").unwrap_or_else(|| ENDPOINT.to_owned());
+        let is_address = endpoint.parse().is_ok_and(|uri: Uri| {
+            matches!(uri.scheme_str(), Some("http" | "https")) && uri.host().is_some()
+        });
+        ensure!(
+            is_address,
+            "HF_ENDPOINT is `{endpoint}`, expected an address that starts with `https://` or `http://`"
+        );
         let stored = || fs::read_to_string(home().join("token")).ok();
         let token = variable("HF_TOKEN").or_else(stored).map(|token| token.trim().to_owned());
         let seconds = match variable("HF_HUB_DOWNLOAD_TIMEOUT") {
@@ -312,12 +319,9 @@ impl Hub {
         if let Some(token) = &self.token {
             request = request.header("Authorization", format!("Bearer {token}"));
         }
-        let answer = request.call().map_err(|error| {
-            let what = format!("`{shown}` did not answer: {error}");
-            // An invalid address.
-            let is_wrong = matches!(error, ureq::Error::BadUri(_) | ureq::Error::Http(_));
-            if is_wrong { anyhow!(what) } else { unavailable(what) }
-        })?;
+        let answer = request
+            .call()
+            .map_err(|error| unavailable(format!("`{shown}` did not answer: {error}")))?;
         let status = answer.status();
         if status.is_success() || status == StatusCode::RANGE_NOT_SATISFIABLE {
             return Ok(answer);

@@ -423,8 +423,8 @@ fn an_invalid_address_or_timeout_is_an_error() {
     let home = Home::new();
     for (endpoint, seconds, code, expected) in [
         ("http://127.0.0.1:1", "20", 3, "did not answer"),
-        ("nowhere", "20", 2, "did not answer"),
-        (concat!("file:/", "//etc"), "20", 2, "did not answer"),
+        ("nowhere", "20", 2, "HF_ENDPOINT is `nowhere`, expected"),
+        (concat!("file:/", "//etc"), "20", 2, "HF_ENDPOINT is `"),
         ("http://127.0.0.1:1", "soon", 2, "is `soon`, expected a whole number"),
     ] {
         let output = home.check(endpoint, &[("HF_HUB_DOWNLOAD_TIMEOUT", seconds)]);

@@ -64,8 +64,10 @@ impl TextStream {
         }
         let piece = match text.strip_prefix(&*self.known) {
             Some("") => {
-                // A special token, which a decoder passes over.
-                self.ids.pop();
+                // A special token is not decoded. The space of a first token may come with the next one.
+                if !tokenizer.decode(&[id], false)?.is_empty() {
+                    self.ids.pop();
+                }
                 return Ok(String::new());
             }
             Some(piece) => piece.to_owned(),
