@@ -362,6 +362,32 @@ mod tests {
         assert_eq!([taken(), taken()], [["a 0", "c 0"], ["b 0", "d 0"]]);
     }
 
+    /// The client of the first job leaves in its first call: neither this is made again nor another one made for it.
+    #[test]
+    fn what_no_client_waits_for_any_more_ends_and_the_next_is_answered() {
+        let queue = Queue::new(100);
+        let mut gone = Some(push(&queue, "a", 9, MEAN).unwrap());
+        let mut next = push(&queue, "b", 1, DRAWN).unwrap();
+        queue.close();
+        let mut calls = Vec::new();
+        let answer = |(): &(),
+                      inputs: &[Input],
+                      _: Key,
+                      go_on: &mut dyn FnMut(&[ContinuedToken]) -> bool| {
+            calls.push((text(&inputs[0]).to_owned(), inputs.len()));
+            assert!(go_on(&[]));
+            drop(gone.take());
+            if !go_on(&[]) {
+                return Err(Fault::Model);
+            }
+            let score = Prediction::Score { score: 0.5, deviation: None };
+            Ok(vec![Answer::new(score, &[], &[], 0, None)])
+        };
+        work(&queue, &Metrics::default(), 4, |(), _, _| true, answer);
+        assert_eq!(calls, [("a 0".to_owned(), 4), ("b 0".to_owned(), 1)]);
+        assert!(next.try_recv().unwrap().is_ok());
+    }
+
     #[test]
     fn a_text_that_fails_costs_its_own_request_alone() {
         let (calls, replies) = worked(&[("a", 1, MEAN), ("odd", 2, MEAN), ("c", 1, MEAN)], true);
