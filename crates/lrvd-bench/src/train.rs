@@ -122,7 +122,9 @@ pub fn train(
     let place = run::RunPlace { out, folder: out, budget, layout };
     let record = run.complete(begun, &place, sink, |trained, finished, sink| {
         let calibrated = finished.kept().describe();
-        calibrated.into_iter().for_each(|text| sink.event(&Event::Note(text)));
+        if let Some(text) = calibrated {
+            sink.event(&Event::Note(text));
+        }
         keep(&settings, trained, finished.kept(), run.rows(), &adapter).map(Some)
     })?;
     Ok(TrainOutcome { record, adapter })

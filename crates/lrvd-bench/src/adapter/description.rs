@@ -1,6 +1,7 @@
 //! The description of an adapter: `lrvd_classifier.json`, or of a language model `lrvd_language.json`.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
 use std::path::Path;
 
 use anyhow::{Context as _, bail};
@@ -209,12 +210,12 @@ pub(super) fn nothing_certified(curve: &RiskCoverage, target: f64, delta: f64) -
         format!("{} of them are answered wrong ({:.2} %)", all.errors, 100.0 * all.risk);
     if let Some(point) = curve.threshold_for_risk(target) {
         let (errors, most) = (point.errors, point.accepted);
-        found += &format!(", and {errors} of the {most} most confident ones");
+        let _ = write!(found, ", and {errors} of the {most} most confident ones");
     }
     // (1 − target)^n ≤ delta
     let fewest = (delta.ln() / (-target).ln_1p()).ceil();
     if fewest.is_finite() && rows as f64 <= fewest - 1.0 {
-        found += &format!("; even without an error at least {fewest} rows are needed");
+        let _ = write!(found, "; even without an error at least {fewest} rows are needed");
     }
     format!(
         "no threshold has an error rate below {target} with {confidence} % confidence on these {rows} rows: {found}. Allow \
@@ -443,8 +444,6 @@ pub(super) fn check_draws(draws: usize) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::fmt::Write as _;
-
     use serde_json::{Value, json};
 
     use super::*;

@@ -14,9 +14,13 @@ pub fn log_softmax(logits: &[f64], n_classes: usize) -> Result<Vec<f64>, Error> 
     for row in out.chunks_exact_mut(n_classes) {
         let largest = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         // Differences first: a large logit would leave no digits of the sum.
-        row.iter_mut().for_each(|value| *value -= largest);
+        for value in &mut *row {
+            *value -= largest;
+        }
         let total = log_sum_exp(row.iter().copied());
-        row.iter_mut().for_each(|value| *value -= total);
+        for value in row {
+            *value -= total;
+        }
     }
     Ok(out)
 }

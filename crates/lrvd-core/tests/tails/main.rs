@@ -1,9 +1,10 @@
 //! Tail probabilities, quantiles and sums of exponentials at the ends of their ranges, against outside numbers:
-//! `reference.json`, which `reference.py` wrote with mpmath 1.4.1 (60 digits) and SciPy 1.17.1.
+//! `reference.json`, which `reference.py` wrote with mpmath 1.4.1 (60 digits) and scipy 1.17.1.
 
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use std::path::Path;
+use std::slice::from_ref;
 
 use lrvd_core::baselines::bayes_by_backprop::ScaleMixture;
 use lrvd_core::kl::{ArdPrior, kl_fit, scale_kl};
@@ -176,7 +177,7 @@ fn areas_of_scores_that_are_far_apart_or_nearly_equal() {
     for row in reference("areas") {
         let (inside, outside) = (list(&row[0]), list(&row[1]));
         let (area, error) = (row[2].as_f64().unwrap(), row[3].as_f64().unwrap());
-        let found = Aurocs::new(&[inside.clone()], &[outside.clone()]).unwrap();
+        let found = Aurocs::new(from_ref(&inside), from_ref(&outside)).unwrap();
         assert!((found.areas[0] - area).abs() < 1e-14, "{}, {area}", found.areas[0]);
         assert!((auroc(&inside, &outside).unwrap() - area).abs() < 1e-14);
         assert!(
