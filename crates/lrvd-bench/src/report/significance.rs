@@ -282,7 +282,8 @@ mod tests {
                 assert!((of(t).p() - expected).abs() <= allowed, "{t} {freedom}: {}", of(t).p());
             }
             let (low, high) = of(0.0).interval();
-            assert!((high / quantile - 1.0).abs() < 1e-6 && low == -high, "{freedom}: {high}");
+            // The quantiles of `statrs` have five digits.
+            assert!((high / quantile - 1.0).abs() < 1e-5 && low == -high, "{freedom}: {high}");
         }
     }
 
