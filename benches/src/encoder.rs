@@ -160,7 +160,6 @@ fn fill(
 }
 
 /// The encoder under training.
-#[expect(clippy::large_enum_variant, reason = "there is one")]
 pub enum EncoderTrainer {
     /// With [`attach`], and our optimizer.
     Ours(Ours),

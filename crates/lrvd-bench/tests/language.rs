@@ -136,7 +136,7 @@ fn a_prompt_has_the_room_that_it_has_alone() {
     let lengths: Vec<_> =
         found.iter().map(|text| (text.prompt_tokens, text.tokens.len())).collect();
     assert_eq!(lengths, [(506, 6), (4, 20)]);
-    assert_eq!(found[1].text, texts(&[short.clone()]).unwrap()[0].text);
+    assert_eq!(found[1].text, texts(std::slice::from_ref(&short)).unwrap()[0].text);
     let pieces: String = found[1].tokens.iter().map(|token| token.text.as_str()).collect();
     assert_eq!(pieces, found[1].text);
     let error = texts(&[short, longer]).unwrap_err();

@@ -299,6 +299,7 @@ impl SavedClassifier {
 
 #[cfg(all(test, feature = "flex"))]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use std::cell::Cell;
 
     use super::*;

@@ -50,12 +50,12 @@ pub(super) fn write_head(peft: &PeftAdapter, dir: &Path) -> Result<()> {
 /// The summary with the paths of the whole model.
 pub(super) fn whole(summary: ExportSummary, prefix: &str) -> ExportSummary {
     let path = |path: String| format!("{prefix}{path}");
-    let mut all = ExportSummary::default();
-    all.ranks = summary.ranks.into_iter().map(|(module, rank)| (path(module), rank)).collect();
-    all.dropped = summary.dropped.into_iter().map(path).collect();
-    all.zero_module = summary.zero_module.map(path);
-    all.folded = summary.folded.into_iter().map(path).collect();
-    all
+    ExportSummary {
+        ranks: summary.ranks.into_iter().map(|(module, rank)| (path(module), rank)).collect(),
+        dropped: summary.dropped.into_iter().map(path).collect(),
+        zero_module: summary.zero_module.map(path),
+        folded: summary.folded.into_iter().map(path).collect(),
+    }
 }
 
 /// The adapter in `dir` with its classifier, if it was [split](split).

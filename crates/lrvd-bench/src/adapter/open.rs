@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{anyhow, bail};
+use anyhow::{Context as _, anyhow, bail};
 use burn::tensor::Device;
 use lrvd_burn::files::{AtomicDir, write_atomic};
 use lrvd_burn::model::{NamedModule, ranks};
@@ -267,12 +267,13 @@ impl Adapter {
         let location = locate_model(&name);
         // An exported adapter has the last part of a path only, which may be a repository without an owner, too.
         let is_last_part = !name.contains(['/', '\\']);
-        Backbone::open(location.map_err(|error| match is_last_part {
-            true => error.context(format!(
+        let missing = || {
+            format!(
                 "`{folder}` names its base model `{name}`, and there is no such folder here; pass `--model DIR|HUB-ID`"
-            )),
-            false => error,
-        })?)
+            )
+        };
+        let location = if is_last_part { location.with_context(missing) } else { location };
+        Backbone::open(location?)
     }
 
     fn check_base(&self, backbone: &Backbone) -> Result<Vec<String>> {
