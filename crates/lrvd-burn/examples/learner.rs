@@ -9,7 +9,7 @@
 
 #[allow(dead_code, reason = "its `main` is another program")]
 #[path = "classifier.rs"]
-mod classifier;
+pub(crate) mod classifier;
 
 use std::error::Error;
 use std::path::Path;

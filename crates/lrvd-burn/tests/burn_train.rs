@@ -19,9 +19,7 @@ use lrvd_core::metrics::{Binning, DEFAULT_BINS, Predictions, softmax};
 use lrvd_core::noise::{NoiseKey, fill_normal};
 use lrvd_core::schedule::KlSchedule;
 
-#[allow(dead_code)]
-#[path = "../examples/classifier.rs"]
-mod classifier;
+use example::classifier;
 
 const CLASSES: usize = 3;
 

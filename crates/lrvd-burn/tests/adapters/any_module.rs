@@ -166,7 +166,7 @@ fn an_adapted_layer_is_saved_and_loaded_in_its_own_layout(
     let trains = |model: &Vec<Linear>| {
         let mut names = Vec::new();
         model.visit_parameters(&mut |p| {
-            names.extend(p.value.is_trainable().then(|| p.name.to_owned()))
+            names.extend(p.value.is_trainable().then(|| p.name.to_owned()));
         });
         names
     };
