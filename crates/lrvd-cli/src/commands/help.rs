@@ -79,8 +79,7 @@ mod tests {
                 };
                 let help = command.clone().term_width(width).render_long_help().to_string();
                 let first: String = below.chars().take(9).collect();
-                let (_, shown) = help.rsplit_once(&first).unwrap();
-                let lines: Vec<&str> = shown.lines().collect();
+                let lines: Vec<&str> = help[help.rfind(&first).unwrap()..].lines().collect();
                 for pair in lines.windows(2) {
                     let length = pair[0].chars().count();
                     assert!(length <= width, "{}: {}", command.get_name(), pair[0]);
