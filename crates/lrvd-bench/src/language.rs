@@ -15,7 +15,7 @@ use lrvd_models::tokenizer::TextTokenizer;
 use crate::backbone::{Architecture, Backbone, ModelLocation, check_end};
 use crate::data::batch::{Answer, TokenisedExample};
 use crate::data::tokens::BareTokens;
-use crate::data::{At, Content, PreparedTask, TextRow, TextSet, text_row};
+use crate::data::{At, Content, PreparedTask, TextRow, TextSet, length_option, text_row};
 use crate::error::{Kind, Result};
 use crate::settings::Config;
 use crate::task::Goal;
@@ -261,7 +261,8 @@ pub(crate) fn encoded(
         let rows = rows.len();
         notes.push(format!(
             "{split}: {cut} of {rows} rows lost what is beyond {max_length} tokens{left_out}; the longest has {longest} \
-             (`--max-length` of `lrvd train`)"
+             ({option})",
+            option = length_option(split)
         ));
     }
     if apart > 0 {

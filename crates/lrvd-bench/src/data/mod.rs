@@ -50,6 +50,7 @@ pub use own::{Asked, Data, OwnFiles, TextSet, read_texts};
 pub(crate) use own::{Reading, asked, read_labelled};
 pub use quick::write_generated;
 pub use read::read_examples;
+pub(crate) use reader::length_option;
 pub use reader::{Encoded, InputForm, TextReader};
 pub(crate) use rows::Rows;
 pub use rows::{OnError, ReadOptions};

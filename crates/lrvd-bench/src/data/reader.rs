@@ -345,7 +345,8 @@ impl<'a> TextReader<'a> {
             };
             format!(
                 "{from}: {count} of {rows} {what} lost {lost} at {length} tokens; the longest has {longest} \
-                 (`--max-length` of `lrvd train`)"
+                 ({option})",
+                option = length_option(from)
             )
         };
         let mut notes: Vec<String> = encoded.cut.iter().map(note).collect();
@@ -391,6 +392,11 @@ impl<'a> TextReader<'a> {
             ..PreparedTask::without_examples(goal)
         })
     }
+}
+
+/// Option that states the longest input, in the note on examples from `from`: commands that read `data` have it themselves.
+pub(crate) fn length_option(from: &str) -> &'static str {
+    if from == "data" { "`--max-length`" } else { "`--max-length` of `lrvd train`" }
 }
 
 /// The error of the row at `place`, of the same kind.

@@ -12,6 +12,7 @@ use lrvd_burn::files::{AtomicDir, HostTensor, WeightStore, write_safetensors};
 use lrvd_burn::peft::{PeftAdapter, PeftModule};
 use lrvd_burn::train::DrawPolicy;
 use lrvd_models::llama::gguf::GgufModel;
+use lrvd_models::tokenizer::TextTokenizer;
 use serde_json::{Value, json};
 
 use super::card::{Card, CardFormat};
@@ -85,6 +86,7 @@ pub fn export_merged(
     companions(model, folder)?;
     if info.is_none() {
         own_companions(&adapter.folder, folder)?;
+        own_end(&backbone.architecture, &adapter.folder, folder)?;
     }
     let ranks: BTreeMap<String, usize> =
         lora.modules.iter().map(|(path, module)| (path.clone(), module.rank)).collect();
@@ -367,6 +369,25 @@ fn own_companions(adapter: &Path, folder: &Path) -> Result<()> {
         };
         if name == SETTINGS_FILE && template.is_file() && has_template()? {
             std::fs::remove_file(&template).map_err(cannot("remove", &template))?;
+        }
+    }
+    Ok(())
+}
+
+/// Adds the token by which an adapter's own tokenizer ends a text to those of the model in `folder`: its answers end by both.
+fn own_end(architecture: &Architecture, adapter: &Path, folder: &Path) -> Result<()> {
+    let Architecture::Llama(config) = architecture else { return Ok(()) };
+    let Some(tokenizer) = TextTokenizer::find(adapter)? else { return Ok(()) };
+    let mut ends = config.eos_token_ids.clone();
+    match tokenizer.special_tokens().eos {
+        Some(own) if !ends.is_empty() && !ends.contains(&own) => ends.push(own),
+        _ => return Ok(()),
+    }
+    for file in ["config.json", GENERATION_FILE].map(|name| folder.join(name)) {
+        if file.is_file() {
+            let mut settings: BTreeMap<String, Value> = read_json(&file)?;
+            settings.insert("eos_token_id".to_owned(), json!(ends));
+            write_json(&file, &settings, JsonLayout::Pretty)?;
         }
     }
     Ok(())

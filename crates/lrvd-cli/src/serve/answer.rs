@@ -101,7 +101,7 @@ impl Answer {
     /// How many texts or questions it answers.
     pub(super) fn texts(&self) -> usize {
         match self {
-            Self::Decided(all) => all.len(),
+            Self::Decided(all) => all.iter().flatten().count(),
             Self::Class(_) | Self::Score(_) | Self::Text(_) => 1,
         }
     }
