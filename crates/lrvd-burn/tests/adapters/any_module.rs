@@ -140,13 +140,11 @@ fn a_layer_has_one_adapter_until_it_has_lost_its_ranks() {
     assert!(ranks(&attach(model, config(), ["fast"], 1).unwrap()).contains(&("fast".into(), 2)));
 }
 
-#[rstest]
-#[case(4, 4)]
-#[case(4, 6)]
-fn an_adapted_layer_is_saved_and_loaded_in_its_own_layout(
-    #[case] d_in: usize,
-    #[case] d_out: usize,
-) {
+/// Of a square weight, whose transpose would load without an error. Burn loads no record of another initialised weight of this
+/// layout: it compares the shape in memory with that of the record.
+#[test]
+fn an_adapted_layer_is_saved_and_loaded_in_its_own_layout() {
+    let [d_in, d_out] = [4, 4];
     let plain = || LinearConfig::new(d_in, d_out).with_layout(LinearLayout::Col).init(&device());
     let adapted = |seed| {
         let mut model = attach(vec![plain()], config(), AdapterTargets::AllLinear, seed).unwrap();

@@ -128,7 +128,7 @@ fn recompute(dir: &Path) -> Result<(String, Vec<Check>)> {
 #[case::llama("llama", 8)]
 #[case::qwen("qwen", 4)]
 #[case::mistral("mistral", 2)]
-#[case::adapters("peft", 11)]
+#[case::adapters("peft", 16)]
 #[case::tokenizers("tokenizers", 6)]
 #[case::training_runs("train", 2)]
 fn recorded_folders_hold(#[case] kind: &str, #[case] count: usize) {
