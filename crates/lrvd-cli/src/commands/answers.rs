@@ -32,7 +32,8 @@ pub(crate) struct InputArguments {
     /// Read the input as JSONL, whatever its name.
     #[arg(long, conflicts_with = "texts")]
     pub(crate) jsonl: bool,
-    /// A row that cannot be answered is an error, or gets an empty answer with the reason and is counted [default: skip].
+    /// A row that cannot be answered is an error, or gets an empty answer with the reason and is counted [default: skip; stop
+    /// for texts of the command line].
     #[arg(long, value_enum, value_name = "stop|skip")]
     pub(crate) on_error: Option<OnError>,
 }
@@ -70,8 +71,11 @@ pub(super) struct Skipped {
 }
 
 impl Skipped {
-    pub(super) fn new(on_error: Option<OnError>) -> Self {
-        Self { skips: on_error != Some(OnError::Stop), unused: Unused::default() }
+    /// What `input` asks for: by default rows are skipped, and a text of the command line is an error.
+    pub(super) fn new(input: &InputArguments) -> Self {
+        let usual = if input.texts.is_empty() { OnError::Skip } else { OnError::Stop };
+        let skips = input.on_error.unwrap_or(usual) == OnError::Skip;
+        Self { skips, unused: Unused::default() }
     }
 
     /// Counts a row that cannot be answered; the error if there must be none.

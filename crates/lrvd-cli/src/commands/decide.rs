@@ -252,7 +252,7 @@ pub(super) fn predict(
     printer.notes(&classifier.thresholds(draws));
     let seed = adapter.answers.seed.unwrap_or(classifier.info.run.seed);
     let mut written = Answers::new("predict", printer);
-    let (mut skipped, mut rows) = (Skipped::new(input.on_error), 0);
+    let (mut skipped, mut rows) = (Skipped::new(&input), 0);
     let strict = adapter.answers.open().strict;
     for row in rows_of(input, classifier)? {
         rows += 1;

@@ -180,7 +180,7 @@ fn score(arguments: ScoreArguments, printer: Printer) -> Outcome {
         }
     }
     let mut written = Answers::new("ood score", printer);
-    let skipped = Skipped::new(input.on_error);
+    let skipped = Skipped::new(&input);
     let strict = adapter.answers.open().strict;
     let inputs = inputs_of(input, &adapter.dir, &classifier)?;
     let windows = Windows { classifier: &classifier, draws, skipped };

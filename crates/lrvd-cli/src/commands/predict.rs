@@ -94,7 +94,7 @@ pub(super) fn run(arguments: PredictArguments, printer: Printer) -> Outcome {
     let most_labels = if arguments.all { usize::MAX } else { SHOWN };
     let labels = &classifier.info.goal.classes;
     let mut written = Answers::new("predict", printer);
-    let skipped = Skipped::new(arguments.input.on_error);
+    let skipped = Skipped::new(&arguments.input);
     let strict = arguments.adapter.answers.open().strict;
     let inputs = inputs_of(arguments.input, &arguments.adapter.dir, &classifier)?;
     let windows = Windows { classifier: &classifier, draws, skipped };
@@ -131,6 +131,10 @@ impl Windows<'_> {
     ) -> Result<()> {
         let Self { classifier, draws, mut skipped } = self;
         let (most, mut done) = (classifier.window(draws), 0);
+        // Where no row of a window can be read, there is nothing to ask.
+        let mut ask = |inputs: &[Input], done: usize| {
+            if inputs.is_empty() { Ok(Vec::new()) } else { ask(inputs, done) }
+        };
         // The first answers need not wait for a whole window of inputs.
         let mut size = classifier.info.run.batch_size;
         loop {
