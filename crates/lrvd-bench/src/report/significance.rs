@@ -82,8 +82,25 @@ impl Difference {
         StudentsT::new(0.0, 1.0, self.freedom).ok()
     }
 
+    /// Quantile of the two-sided interval, by halving the range of the distribution function: `statrs`' own has five digits,
+    /// and is 1.83 in place of 1.96 at ten million degrees of freedom.
+    fn quantile(self) -> f64 {
+        let Some(student) = self.student() else { return f64::INFINITY };
+        let is_inside = |t: f64| student.cdf(-t) > LEVEL / 2.0;
+        let mut low = 0.0;
+        let mut high = 2.0;
+        while is_inside(high) && high < f64::MAX / 2.0 {
+            high *= 2.0;
+        }
+        for _ in 0..80 {
+            let middle = f64::midpoint(low, high);
+            *(if is_inside(middle) { &mut low } else { &mut high }) = middle;
+        }
+        high
+    }
+
     pub(super) fn interval(self) -> (f64, f64) {
-        let quantile = self.student().map_or(f64::INFINITY, |t| t.inverse_cdf(1.0 - LEVEL / 2.0));
+        let quantile = self.quantile();
         (self.mean - quantile * self.error, self.mean + quantile * self.error)
     }
 
@@ -282,8 +299,7 @@ mod tests {
                 assert!((of(t).p() - expected).abs() <= allowed, "{t} {freedom}: {}", of(t).p());
             }
             let (low, high) = of(0.0).interval();
-            // The quantiles of `statrs` have five digits.
-            assert!((high / quantile - 1.0).abs() < 1e-5 && low == -high, "{freedom}: {high}");
+            assert!((high / quantile - 1.0).abs() < 1e-6 && low == -high, "{freedom}: {high}");
         }
     }
 
