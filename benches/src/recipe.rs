@@ -102,7 +102,7 @@ pub struct Task {
     pub architecture: Architecture,
     /// Rank at attachment.
     pub rank: usize,
-    /// Rows of the data, those of a batch, and tokens of each row.
+    /// Rows of the data.
     pub rows: usize,
     /// Rows of a batch.
     pub batch: usize,

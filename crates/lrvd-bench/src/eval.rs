@@ -45,16 +45,9 @@ impl<'a> RunContext<'a> {
         TokenExamples { dtype: self.dtype, ..self.task.examples(examples, self.device) }
     }
 
-    fn fitted_rows(&self) -> &'a [TokenisedExample] {
-        match self.fitted {
-            FittedRows::Validation => &self.task.validation,
-            FittedRows::Holdout | FittedRows::None => &self.task.holdout,
-        }
-    }
-
     pub fn fitted<T>(&self, fit: impl FnOnce(&Fitting<'_, TokenBatch>) -> T) -> T {
         let [train, holdout] =
-            [&self.task.train, self.fitted_rows()].map(|examples| self.examples(examples));
+            [&self.task.train, self.fitted.of(self.task)].map(|examples| self.examples(examples));
         fit(&Fitting { train: &train, holdout: &holdout, inputs: self.inputs(&train) })
     }
 

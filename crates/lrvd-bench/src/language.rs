@@ -15,7 +15,9 @@ use lrvd_models::tokenizer::TextTokenizer;
 use crate::backbone::{Architecture, Backbone, ModelLocation, check_end};
 use crate::data::batch::{Answer, TokenisedExample};
 use crate::data::tokens::BareTokens;
-use crate::data::{At, Content, PreparedTask, TextRow, TextSet, length_option, text_row};
+use crate::data::{
+    At, Content, PreparedTask, SplitName, TextRow, TextSet, length_option, text_row,
+};
 use crate::error::{Kind, Result};
 use crate::settings::Config;
 use crate::task::Goal;
@@ -214,8 +216,9 @@ pub(crate) fn prepare(
         }
     }
     let (train, validation) = (&data.train.examples, &data.validation.examples);
-    let train = encoded("train", train, &reader, max_length, &mut notes)?;
-    let validation = encoded("validation", validation, &reader, max_length, &mut notes)?;
+    let train = encoded(Some(SplitName::Train), train, &reader, max_length, &mut notes)?;
+    let validation =
+        encoded(Some(SplitName::Validation), validation, &reader, max_length, &mut notes)?;
     let (validation_ids, validation): (Vec<_>, _) = validation.into_iter().unzip();
     let validation_places = places(&data.validation.examples, &validation_ids);
     let train = train.into_iter().map(|(_, text)| text).collect();
@@ -223,14 +226,17 @@ pub(crate) fn prepare(
     Ok(PreparedTask { train, validation, validation_ids, validation_places, pad_id, notes, ..task })
 }
 
-/// The rows that have a token to learn within the longest input, each with its id; what a reader must know goes into `notes`.
+/// The rows that have a token to learn within the longest input, each with its id; what a reader must know goes into `notes`. Without a
+/// split they are of a command that reads data.
 pub(crate) fn encoded(
-    split: &'static str,
+    split: Option<SplitName>,
     rows: &[TextRow],
     reader: &LanguageReader<'_>,
     max_length: usize,
     notes: &mut Vec<String>,
 ) -> Result<Vec<(String, TokenisedExample)>> {
+    let is_trained = split.is_some();
+    let split = split.map_or_else(|| "data".to_owned(), |split| split.to_string());
     let texts: Vec<EncodedText> =
         rows.iter().map(|row| reader.encode(row)).collect::<Result<_, _>>()?;
     let mut examples = Vec::with_capacity(rows.len());
@@ -262,7 +268,7 @@ pub(crate) fn encoded(
         notes.push(format!(
             "{split}: {cut} of {rows} rows lost what is beyond {max_length} tokens{left_out}; the longest has {longest} \
              ({option})",
-            option = length_option(split)
+            option = length_option(is_trained)
         ));
     }
     if apart > 0 {

@@ -6,6 +6,7 @@ use std::fmt::Display;
 use anyhow::bail;
 
 use crate::error::{Error, Result};
+use crate::text::quoted;
 
 /// Notes of one kind beyond which the rest is counted.
 const SHOWN: usize = 20;
@@ -49,6 +50,20 @@ impl Unused {
         }
         self.places.insert(what.clone(), self.seen.len());
         self.seen.push(Seen { what, count: 1, place: place.to_string() });
+    }
+
+    /// Counts `names` of `place` as one entry, behind the `noun` of one of them; none without names.
+    pub(crate) fn add_names<T: AsRef<str>>(
+        &mut self,
+        noun: &str,
+        names: &[T],
+        place: impl Display,
+    ) {
+        match names.len() {
+            0 => {}
+            1 => self.add(format!("{noun} {}", quoted(names)), place),
+            _ => self.add(format!("{noun}s {}", quoted(names)), place),
+        }
     }
 
     /// Counts a row that is left out for its `error`, which names the place first: rows with one error are one entry.

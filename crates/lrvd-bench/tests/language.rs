@@ -7,9 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use lrvd_bench::Unused;
 use lrvd_bench::adapter::{Evaluation, Generation, OpenOptions, SavedLanguageModel};
-use lrvd_bench::data::{
-    Content, Data, NamedColumns, OwnFiles, ReadOptions, Validation, read_texts,
-};
+use lrvd_bench::data::{Content, Data, OwnFiles, ReadOptions, Validation, read_texts};
 use lrvd_bench::method::MethodName;
 use lrvd_bench::progress::{Event, Silent};
 use lrvd_bench::settings::{Layers, Training};
@@ -21,18 +19,7 @@ fn rows() -> PathBuf {
 }
 
 fn texts() -> Data {
-    let source = OwnFiles {
-        train: rows(),
-        validation: Validation::Share(0.25),
-        columns: NamedColumns::default(),
-        labels: None,
-        regression: false,
-        classifies: false,
-        instructions: None,
-        reading: ReadOptions::default(),
-        strict: false,
-    };
-    source.read().unwrap()
+    OwnFiles::new(rows(), Validation::Share(0.25)).read().unwrap()
 }
 
 fn options(dir: &Path, out: &str) -> TrainOptions {

@@ -50,7 +50,7 @@ pub fn unfreeze<M: Module>(mut model: M, paths: &[&str]) -> Result<M, Error> {
     let (mut unknown, mut modules) = (paths.to_vec(), Vec::new());
     model.visit_parameters_mut(&mut |p| {
         unknown.retain(|path| !means(path, p.name));
-        let module = module_of(p.name);
+        let module = p.module();
         if modules.last().is_none_or(|last| last != module) {
             modules.push(module.to_owned());
         }
@@ -76,18 +76,13 @@ pub fn trainable(model: &impl NamedModule) -> Vec<(String, usize)> {
         if !p.value.is_trainable() {
             return;
         }
-        let module = module_of(p.name);
+        let module = p.module();
         match found.iter_mut().find(|(name, _)| name == module) {
             Some((_, values)) => *values += p.value.len(),
             None => found.push((module.to_owned(), p.value.len())),
         }
     });
     found
-}
-
-/// The module of the parameter `name`.
-fn module_of(name: &str) -> &str {
-    name.rsplit_once('.').map_or(name, |(module, _)| module)
 }
 
 /// `Σ KL(q ‖ p)` of the adapters from the log-uniform prior in nats, `[1]`; `None` if none has a posterior left.

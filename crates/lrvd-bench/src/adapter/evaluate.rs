@@ -15,7 +15,7 @@ use crate::data::{
     Asked, Example, Input, PreparedTask, QuestionKind, ReadOptions, Rows, Split, TextColumns,
     asked, labelled_row, load, read_labelled,
 };
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::eval::{Scored, measures, score_draws};
 use crate::method::softened;
 use crate::record::{Metrics, Reliability};
@@ -140,6 +140,16 @@ pub struct InputRow {
     pub input: Result<Input>,
 }
 
+impl InputRow {
+    /// The row at which reading failed; the error again if it is that of the whole file.
+    pub fn unread(error: Error) -> Result<Self> {
+        match BadRow::at(&error) {
+            Some(at) => Ok(Self { id: None, at: Some(at), input: Err(error) }),
+            None => Err(error),
+        }
+    }
+}
+
 /// Rows one by one, so that a long table needs little memory. An error is that of the file, and nothing follows it.
 pub type Inputs = Box<dyn Iterator<Item = Result<InputRow>>>;
 
@@ -200,10 +210,7 @@ fn inputs(mut table: Table, columns: TextColumns) -> Result<Inputs> {
             };
             Ok(InputRow { id, at, input })
         }
-        Err(error) => match BadRow::at(&error) {
-            Some(at) => Ok(InputRow { id: None, at: Some(at), input: Err(error) }),
-            None => Err(error),
-        },
+        Err(error) => InputRow::unread(error),
     };
     Ok(Box::new(table.map(read)))
 }

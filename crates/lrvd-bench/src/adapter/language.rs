@@ -32,7 +32,6 @@ use crate::io::read_unique;
 use crate::language::{LanguageReader, encoded, places};
 use crate::settings::BasePrecision;
 use crate::task::Goal;
-use crate::text::quoted;
 use crate::unused::Unused;
 
 const TASK_TYPE: &str = "CAUSAL_LM";
@@ -190,13 +189,7 @@ impl SavedLanguageModel {
             if file.is_file() {
                 let settings = read_unique(&file)?;
                 let keys = unused_settings(&settings);
-                if !keys.is_empty() {
-                    let noun = if keys.len() == 1 { "key" } else { "keys" };
-                    unused.add(
-                        format!("{noun} {}", quoted(keys)),
-                        format_args!("`{}`", file.display()),
-                    );
-                }
+                unused.add_names("key", &keys, format_args!("`{}`", file.display()));
             }
         }
         Ok(unused)
@@ -238,7 +231,7 @@ impl SavedLanguageModel {
         let (reader, mut notes) = (self.reader()?, Vec::new());
         let batch_size = self.info.as_ref().map_or(BATCH_SIZE, |info| info.run.batch_size);
         let (validation_ids, validation): (Vec<_>, _) =
-            encoded("data", rows, &reader, self.max_length(), &mut notes)?.into_iter().unzip();
+            encoded(None, rows, &reader, self.max_length(), &mut notes)?.into_iter().unzip();
         let (pad_id, task) = (reader.pad_id, PreparedTask::without_examples(Goal::texts("data")));
         let validation_places = places(rows, &validation_ids);
         let task = PreparedTask { validation, validation_ids, validation_places, pad_id, ..task };

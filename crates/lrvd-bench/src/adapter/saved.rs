@@ -403,11 +403,7 @@ impl SavedClassifier {
         first: usize,
     ) -> Result<Vec<(TokenisedExample, Cut)>> {
         let encode = |(i, input): (usize, &Input)| {
-            if let Some(reason) = self.unsuited(input) {
-                return Err(Kind::Input.mark(anyhow!("input {} {reason}", first + i + 1)));
-            }
-            // Without a target: the label is not read in prediction.
-            let (example, cut) = reader.encode(input, Label::Class(0))?;
+            let (example, cut) = self.encode_one(reader, input, first + i + 1)?;
             if let Some(counted) = self.cut.as_ref().filter(|_| cut != Cut::Nothing) {
                 let length = reader.measure(input)?.0;
                 counted.lock().unwrap_or_else(PoisonError::into_inner).add(length);
@@ -415,6 +411,19 @@ impl SavedClassifier {
             Ok((example, cut))
         };
         inputs.iter().enumerate().map(encode).collect()
+    }
+
+    /// Input `number` without a target: the label is not read in prediction.
+    fn encode_one(
+        &self,
+        reader: &TextReader<'_>,
+        input: &Input,
+        number: usize,
+    ) -> Result<(TokenisedExample, Cut)> {
+        match self.unsuited(input) {
+            Some(reason) => Err(Kind::Input.mark(anyhow!("input {number} {reason}"))),
+            None => reader.encode(input, Label::Class(0)),
+        }
     }
 
     /// From now on inputs are counted that are longer than the longest that is read.
@@ -437,14 +446,10 @@ impl SavedClassifier {
     /// For each of `inputs` why the classifier cannot answer it, if it cannot.
     pub fn unreadable(&self, inputs: &[Input], first: usize) -> Result<Vec<Option<Error>>> {
         let reader = self.info.reader(&self.backbone)?;
-        let one = |(i, input): (usize, &Input)| {
-            if let Some(reason) = self.unsuited(input) {
-                return Ok(Some(Kind::Input.mark(anyhow!("input {} {reason}", first + i + 1))));
-            }
-            match reader.encode(input, Label::Class(0)) {
-                Err(error) if kind_of(&error) == Some(Kind::Input) => Ok(Some(error)),
-                read => read.map(|_| None),
-            }
+        let one = |(i, input): (usize, &Input)| match self.encode_one(&reader, input, first + i + 1)
+        {
+            Err(error) if kind_of(&error) == Some(Kind::Input) => Ok(Some(error)),
+            read => read.map(|_| None),
         };
         inputs.iter().enumerate().map(one).collect()
     }

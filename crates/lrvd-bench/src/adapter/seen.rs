@@ -11,7 +11,7 @@ use crate::data::PreparedTask;
 use crate::data::batch::TokenisedExample;
 use crate::error::Result;
 use crate::method::FittedRows;
-use crate::settings::{CheckpointChoice, Config};
+use crate::settings::Config;
 
 /// Sorted hashes of 8 bytes, one tensor for each [`RowUse`], in the adapter folder of a run. Exports have no such file: the hash
 /// of a row that is known shows whether it was used.
@@ -71,14 +71,13 @@ pub struct SeenRows(BTreeMap<RowUse, Vec<u64>>);
 impl SeenRows {
     /// Those of a run with `config` on `task`, of which `fitted` are the rows of the temperature.
     pub(crate) fn of(task: &PreparedTask, fitted: FittedRows, config: &Config) -> Self {
-        let chooses = config.patience.is_some() || config.checkpoint == CheckpointChoice::Best;
         let held = match fitted {
             FittedRows::Holdout => RowUse::Temperature,
             FittedRows::None | FittedRows::Validation => RowUse::Train,
         };
         let measured = match fitted {
             FittedRows::Validation => RowUse::Temperature,
-            _ if chooses => RowUse::Choice,
+            _ if config.chooses_model() => RowUse::Choice,
             _ => RowUse::Validation,
         };
         let (mut seen, hash) = (Self::default(), |example: &TokenisedExample| example.row);

@@ -5,7 +5,7 @@
 //! have, and `refs/REVISION` with the commit. An unfinished download is `blobs/HASH.incomplete` and is resumed.
 //!
 //! A snapshot of Python's library may lack files that only this program reads. Each file that is looked for is in the snapshot
-//! or known not to exist, else the hub is asked for it: a model has the same files whoever filled the cache. Where the hub
+//! or known not to exist, else the hub is asked for it: a model has the same files, whatever program filled the cache. Where the hub
 //! cannot be asked, the snapshot is used and a note names the files. Environment variables: `HF_HOME`, `HF_HUB_CACHE`, `HF_TOKEN`, `HF_ENDPOINT`,
 //! `HF_HUB_OFFLINE` and `HF_HUB_DOWNLOAD_TIMEOUT`. Offline, only the cache is read.
 

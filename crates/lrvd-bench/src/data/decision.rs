@@ -436,7 +436,7 @@ fn write(value: &Value, depth: usize, text: &mut String) {
 mod tests {
     use std::fmt::Write as _;
 
-    use super::super::{Data, Example, Input, NamedColumns, OwnFiles, ReadOptions, Validation};
+    use super::super::{Data, Example, Input, OwnFiles, Validation};
     use super::*;
 
     #[test]
@@ -446,17 +446,7 @@ mod tests {
         let mut found = String::new();
         for row in include_str!("cases/decisions.jsonl").lines() {
             std::fs::write(&file, row).unwrap();
-            let files = OwnFiles {
-                train: file.clone(),
-                validation: Validation::File(file.clone()),
-                columns: NamedColumns::default(),
-                labels: None,
-                regression: false,
-                classifies: false,
-                instructions: None,
-                reading: ReadOptions::default(),
-                strict: false,
-            };
+            let files = OwnFiles::new(file.clone(), Validation::File(file.clone()));
             writeln!(found, "{}", row.chars().take(150).collect::<String>()).unwrap();
             match files.read() {
                 Ok(Data::Labelled(data)) => {

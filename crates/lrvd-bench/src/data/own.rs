@@ -48,6 +48,21 @@ pub enum Data {
 }
 
 impl OwnFiles {
+    /// Files whose columns and classes are found in them.
+    pub fn new(train: PathBuf, validation: Validation) -> Self {
+        Self {
+            train,
+            validation,
+            columns: NamedColumns::default(),
+            labels: None,
+            regression: false,
+            classifies: false,
+            instructions: None,
+            reading: ReadOptions::default(),
+            strict: false,
+        }
+    }
+
     /// Reads every file once. What is not used is in the notes.
     pub fn read(&self) -> Result<Data> {
         let mut unused = Unused::default();
@@ -614,17 +629,7 @@ mod tests {
     fn the_names_of_a_files_classes_are_the_labels_in_their_order() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/data/cases");
         let train = folder.join("classlabel.parquet");
-        let mut files = OwnFiles {
-            validation: Validation::File(train.clone()),
-            train,
-            columns: NamedColumns::default(),
-            labels: None,
-            regression: false,
-            classifies: false,
-            instructions: None,
-            reading: ReadOptions::default(),
-            strict: false,
-        };
+        let mut files = OwnFiles::new(train.clone(), Validation::File(train));
         let error = files.read().unwrap_err().to_string();
         assert!(error.ends_with("row 4, column `label`: -1 marks a missing label"), "{error}");
         files.reading.on_error = Some(OnError::Skip);
@@ -651,19 +656,10 @@ mod tests {
                 path
             });
             let columns = NamedColumns { choices, ..NamedColumns::default() };
-            let (validation, labels) = (Validation::File(validation), None);
-            let classifies = false;
-            let instructions = None;
             let files = OwnFiles {
-                train,
-                validation,
                 columns,
-                labels,
                 regression,
-                classifies,
-                instructions,
-                reading: ReadOptions::default(),
-                strict: false,
+                ..OwnFiles::new(train, Validation::File(validation))
             };
             match files.read() {
                 Ok(Data::Labelled(Dataset { kind, train, validation, .. })) => {

@@ -334,8 +334,9 @@ impl<'a> TextReader<'a> {
         }
     }
 
-    /// What a reader of the results must know of examples from `from`, one sentence each.
-    pub(crate) fn notes(&self, encoded: &Encoded, from: &str) -> Vec<String> {
+    /// What a reader of the results must know of examples from `from`, one sentence each; they are of a training or of a
+    /// command that reads data.
+    pub(crate) fn notes(&self, encoded: &Encoded, from: &str, is_trained: bool) -> Vec<String> {
         let (rows, length, longest) = (encoded.examples.len(), self.max_length, encoded.longest);
         let note = |(&cut, count): (&Cut, &usize)| {
             let (what, lost) = match &self.asked {
@@ -346,7 +347,7 @@ impl<'a> TextReader<'a> {
             format!(
                 "{from}: {count} of {rows} {what} lost {lost} at {length} tokens; the longest has {longest} \
                  ({option})",
-                option = length_option(from)
+                option = length_option(is_trained)
             )
         };
         let mut notes: Vec<String> = encoded.cut.iter().map(note).collect();
@@ -374,7 +375,7 @@ impl<'a> TextReader<'a> {
         let mut encode = |split: SplitName, examples| {
             let encoded = self.encode_all(split, examples)?;
             let from = if is_trained { split.to_string() } else { "data".to_owned() };
-            notes.extend(self.notes(&encoded, &from));
+            notes.extend(self.notes(&encoded, &from, is_trained));
             Ok::<_, Error>(encoded)
         };
         let train = encode(SplitName::Train, train)?.examples;
@@ -394,9 +395,9 @@ impl<'a> TextReader<'a> {
     }
 }
 
-/// Option that states the longest input, in the note on examples from `from`: commands that read `data` have it themselves.
-pub(crate) fn length_option(from: &str) -> &'static str {
-    if from == "data" { "`--max-length`" } else { "`--max-length` of `lrvd train`" }
+/// Option that states the longest input: commands that read data alone have it themselves.
+pub(crate) fn length_option(is_trained: bool) -> &'static str {
+    if is_trained { "`--max-length` of `lrvd train`" } else { "`--max-length`" }
 }
 
 /// The error of the row at `place`, of the same kind.

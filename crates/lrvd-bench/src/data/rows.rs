@@ -2,7 +2,6 @@
 
 use super::table::{BadRow, Row, SourceFile, Table};
 use crate::error::{Error, Result};
-use crate::text::quoted;
 use crate::unused::Unused;
 
 /// What is done about a row that cannot be used: a blank text, an unknown label, a broken line.
@@ -90,11 +89,7 @@ impl Rows<'_> {
         let Some(names) = table.columns() else { return true };
         let is_other = |name: &&String| !columns.contains(&name.as_str()) && !self.drops(name);
         let others: Vec<&String> = names.iter().filter(is_other).collect();
-        if !others.is_empty() {
-            let noun = if others.len() == 1 { "column" } else { "columns" };
-            let what = format!("{noun} {}", quoted(others));
-            self.unused.add(what, format_args!("`{}`", table.file().display()));
-        }
+        self.unused.add_names("column", &others, format_args!("`{}`", table.file().display()));
         false
     }
 

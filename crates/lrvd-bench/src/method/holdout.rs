@@ -1,7 +1,9 @@
 //! Rows that a run keeps out of training: how many, and what is fitted to them.
 
 use super::MethodName;
-use crate::settings::{CheckpointChoice, Config, holdout_share};
+use crate::data::PreparedTask;
+use crate::data::batch::TokenisedExample;
+use crate::settings::{Config, holdout_share};
 
 /// Rows that something is fitted to after training.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -13,6 +15,16 @@ pub enum FittedRows {
     Holdout,
     /// Those of the validation split. Rows that were held out for ranks take part in training afterwards.
     Validation,
+}
+
+impl FittedRows {
+    /// Those rows of `task`. A fit that reads no rows gets the held-out ones.
+    pub(crate) fn of(self, task: &PreparedTask) -> &[TokenisedExample] {
+        match self {
+            Self::Validation => &task.validation,
+            Self::Holdout | Self::None => &task.holdout,
+        }
+    }
 }
 
 /// Share of the training rows that is held out, drawn by class and by the seed of the run, and the rows of the fit.
@@ -39,13 +51,12 @@ impl Holdout {
         let own = (method.can().holdout)(config);
         let (tempered, searches) = (method.is_tempered(), method.search(config).is_some());
         let tempered = tempered && !is_regression;
-        let chooses = config.patience.is_some() || config.checkpoint == CheckpointChoice::Best;
         let usual = |is_needed: bool| if is_needed { holdout_share(rows) } else { 0.0 };
         if config.holdout > 0.0 {
             Self { share: config.holdout, fitted: FittedRows::Holdout }
         } else if own > 0.0 {
             Self { share: own.max(usual(tempered)), fitted: FittedRows::Holdout }
-        } else if tempered && drawn_validation && !chooses {
+        } else if tempered && drawn_validation && !config.chooses_model() {
             Self { share: usual(searches), fitted: FittedRows::Validation }
         } else if tempered {
             Self { share: usual(true), fitted: FittedRows::Holdout }
@@ -58,7 +69,7 @@ impl Holdout {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::settings::Preset;
+    use crate::settings::{CheckpointChoice, Preset};
 
     #[test]
     fn one_tenth_serves_where_nothing_else_is_chosen_by_it() {

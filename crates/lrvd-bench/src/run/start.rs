@@ -244,18 +244,14 @@ impl<'a> Run<'a> {
         let RunStart { config, method, .. } = self.start;
         let draws = method.draws(config);
         let (all, most) = (1 + draws.iter().sum::<usize>(), 1 + draws.iter().max().unwrap_or(&0));
-        let PreparedTask { holdout, validation, .. } = &*self.task;
+        let validation = self.task.validation.len();
         if method.can().post_hoc {
-            let fitted = match self.fitted {
-                FittedRows::Validation => validation.len(),
-                FittedRows::Holdout | FittedRows::None => holdout.len(),
-            };
-            return (validation.len() + fitted) * all;
+            return (validation + self.fitted.of(&self.task).len()) * all;
         }
         let best = run.state.best.as_ref().filter(|best| best.info.step != run.state.done);
         let models = 1 + usize::from(best.is_some());
         let nest = !self.task.goal.is_texts();
-        validation.len() * models * if nest { most } else { all }
+        validation * models * if nest { most } else { all }
     }
 
     /// The run in `folder` at its newest checkpoint or its start, with whatever could fail at the first step checked.

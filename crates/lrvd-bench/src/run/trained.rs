@@ -18,8 +18,7 @@ pub(crate) fn trained(model: &impl NamedModule) -> String {
     model.visit_parameters(&mut |p| {
         let is_whole = matches!(p.group, Group::Pooler | Group::Head | Group::Backbone);
         if is_whole && p.value.is_trainable() {
-            let module = p.name.rsplit_once('.').map_or(p.name, |(module, _)| module);
-            whole.push(module.to_owned());
+            whole.push(p.module().to_owned());
         }
     });
     whole.dedup();

@@ -368,6 +368,11 @@ pub(super) fn root() -> &'static Value {
 }
 
 impl Config {
+    /// `true` if the validation rows choose the model that is kept.
+    pub(crate) fn chooses_model(&self) -> bool {
+        self.patience.is_some() || self.checkpoint == CheckpointChoice::Best
+    }
+
     /// These settings, if every number is in its range and they go together.
     pub fn checked(self) -> Result<Self> {
         let document = self.document()?;

@@ -277,7 +277,7 @@ impl OodSet {
             let goal = Goal::questions(set.name(), theirs);
             Some(reader(theirs)?.prepare(goal, &[], examples)?)
         };
-        let notes = questions.notes(&encoded, set.display_name());
+        let notes = questions.notes(&encoded, set.display_name(), true);
         let questions = PreparedTask {
             train: Vec::new(),
             holdout: Vec::new(),

@@ -40,6 +40,13 @@ pub struct NamedParameter<'a, V = &'a dyn ParameterValue> {
     pub value: V,
 }
 
+impl<V> NamedParameter<'_, V> {
+    /// Path of the module that has the parameter; the name of a parameter without one.
+    pub fn module(&self) -> &str {
+        self.name.rsplit_once('.').map_or(self.name, |(module, _)| module)
+    }
+}
+
 /// The same, to write.
 pub type NamedParameterMut<'a> = NamedParameter<'a, &'a mut dyn ParameterValue>;
 

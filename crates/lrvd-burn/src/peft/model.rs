@@ -207,8 +207,7 @@ pub fn peft_from_model(
     let mut config = template.of_modules(modules.keys().cloned().collect());
     model.visit_parameters(&mut |p| {
         if p.value.is_trainable() && !is_adapter(p.group) && !config.saves(p.name) {
-            let module = p.name.rsplit_once('.').map_or(p.name, |(path, _)| path);
-            config.modules_to_save.push(module.to_owned());
+            config.modules_to_save.push(p.module().to_owned());
         }
     });
     if let Some(path) = modules.keys().find(|path| config.saves(&format!("{path}.weight"))) {

@@ -270,10 +270,7 @@ pub(super) fn inputs_of(
         Ok((place, text)) => {
             Ok(InputRow { id: None, at: Some(place.at), input: Ok(Input::text(text)) })
         }
-        Err(error) => match table::BadRow::at(&error) {
-            Some(at) => Ok(InputRow { id: None, at: Some(at), input: Err(error) }),
-            None => Err(error),
-        },
+        Err(error) => InputRow::unread(error),
     })))
 }
 

@@ -169,6 +169,7 @@ impl SystemoneAnswers {
     fn new(plan: Plan, found: Answered, card: &ClassifierCard) -> Result<Self, Problem> {
         let input_tokens = found.iter().flatten().map(|answer| answer.tokens).sum();
         let (mut answers, mut wrong) = (BTreeMap::new(), None);
+        let is_answered = found.iter().any(Result::is_ok);
         let asked = plan.ids.into_iter().zip(plan.kinds).zip(plan.legends).zip(found);
         for (((id, kind), legend), found) in asked {
             let own = match found {
@@ -182,8 +183,7 @@ impl SystemoneAnswers {
             };
             answers.insert(id, own);
         }
-        let is_error = |own: &SystemoneAnswer| matches!(own, SystemoneAnswer::Error { .. });
-        if let Some(problem) = wrong.filter(|_| answers.values().all(is_error)) {
+        if let Some(problem) = wrong.filter(|_| !is_answered) {
             return Err(problem);
         }
         Ok(Self {

@@ -248,7 +248,7 @@ fn a_model_is_fetched_into_the_cache_of_pythons_library() {
 
 /// A cache as Python's library leaves it after `AutoModel.from_pretrained`: what sentence-transformers adds is not in it.
 #[test]
-fn a_model_has_the_same_files_whoever_filled_the_cache() {
+fn a_model_has_the_same_files_whatever_filled_the_cache() {
     let home = Home::new();
     let (hub, ..) = hub_with_store(part);
     home.fetched(&hub);

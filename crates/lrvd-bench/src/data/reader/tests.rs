@@ -33,7 +33,7 @@ fn read(reader: Result<TextReader<'_>>, examples: &[Example]) -> String {
         let reader = reader?;
         let encoded = reader.encode_all(SplitName::Train, examples)?;
         let mut found = format!("padded by {}\n", reader.pad_id);
-        for note in reader.notes(&encoded, "train") {
+        for note in reader.notes(&encoded, "train", true) {
             writeln!(found, "{note}").unwrap();
         }
         for (TokenisedExample { ids, choices, answer, .. }, id) in
