@@ -1,16 +1,19 @@
 """Intents by PEFT's LoRA and by logistic regression: the other side of docs/results/intents.md.
 
-    python intents.py peft MINILM train.csv test.csv --seed 1 --steps 846
-    python intents.py logistic MINILM train.csv test.csv --out-of-scope oos.csv
+    python intents.py peft MINILM train.csv test.csv --seed 1 --steps 762 --held-out RUN/predictions-last.jsonl
+    python intents.py logistic MINILM train.csv test.csv --held-out RUN/predictions-last.jsonl --out-of-scope oos.csv
 
 MINILM is the published folder of sentence-transformers/all-MiniLM-L6-v2; the files have the columns `text` and `label`.
+RUN is the output of `lrvd train` on the same file: its validation rows do not train here either, and they fit a temperature as
+there (`shrunk_temperature` of lrvd-core). Without `--held-out` all rows train, and there is none.
 
 `peft` trains LoRA of rank 8 and alpha 16 on the six kinds of linear layers of every block, the pooler and a classifier by
 the settings of lrvd's preset `default`: AdamW without weight decay on adapters, .01 on the head, rates 1e-3 and 1e-2 for the
 classifier, warm-up over .06 of the steps and linear decay, gradient norm at most .1, batches of 32 whose quarters of like
 lengths are run one after the other. `logistic` fits scikit-learn's LogisticRegression to the normalised mean of the last
-hidden states; of C = 16, 64, 256, 1024 it takes the best by three-fold cross-validated log loss on the training file. Prints one
-line of JSON; AUROC is of the largest probability, texts out of scope against test texts.
+hidden states; of C = 16, 64, 256, 1024 it takes the best by three-fold cross-validated log loss on the rows that train. Prints one
+line of JSON, with the metrics without and, under `tempered`, with the temperature; AUROC is of the largest probability, texts out
+of scope against test texts. `--out` gets the probabilities of the test rows, with the temperature, as `lrvd eval --out` writes them.
 """
 
 import argparse
@@ -24,9 +27,6 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
-from sklearn.linear_model import LogisticRegression  # noqa: E402
-from sklearn.metrics import roc_auc_score  # noqa: E402
-from sklearn.model_selection import GridSearchCV  # noqa: E402
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer  # noqa: E402
 
 TARGETS = ["query", "key", "value", "attention.output.dense", "intermediate.dense", "output.dense"]
@@ -102,6 +102,9 @@ def train_peft(arguments, tokenizer, rows, names):
 
 
 def fit_logistic(arguments, tokenizer, rows, names):
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.model_selection import GridSearchCV
+
     encoder = AutoModel.from_pretrained(arguments.model).eval()
 
     def mean(inputs):
@@ -116,10 +119,54 @@ def fit_logistic(arguments, tokenizer, rows, names):
     return lambda texts: search.predict_proba(embed(texts))
 
 
+def fit_temperature(p, labels):
+    """Minimum of n NLL(1/T) + w (ln T)^2 / 2 with w = 4 + 16 NLL''(1), the one next to T = 1."""
+    z, n = np.log(p) - np.log(p).max(1, keepdims=True), len(labels)
+    target = z[np.arange(n), labels]
+
+    def moments(inverse):
+        q = np.exp(inverse * z)
+        q /= q.sum(1, keepdims=True)
+        mean = (q * z).sum(1)
+        return (mean - target).mean(), ((q * z * z).sum(1) - mean**2).mean()
+
+    weight = 4 + 16 * moments(1)[1]
+    slope = lambda u: n * np.exp(u) * moments(np.exp(u))[0] + weight * u  # noqa: E731
+    side, near, far = -np.sign(slope(0)), 0.0, 1.0
+    while slope(side * far) * side < 0:
+        near, far = far, 2 * far
+    for _ in range(60):
+        middle = (near + far) / 2
+        near, far = (middle, far) if slope(side * middle) * side < 0 else (near, middle)
+    return float(np.exp(-side * near))
+
+
+def tempered(p, temperature):
+    z = np.log(p) / temperature
+    q = np.exp(z - z.max(1, keepdims=True))
+    return q / q.sum(1, keepdims=True)
+
+
 def expected_calibration_error(p, labels, bins=15):
     confidence, right = p.max(1), p.argmax(1) == labels
     which = np.minimum(np.ceil(confidence * bins).astype(int) - 1, bins - 1)
     return sum(abs((confidence[which == b] - right[which == b]).sum()) for b in range(bins)) / len(labels)
+
+
+def area(inside, outside):
+    """Probability that a text inside has the larger score, ties counted half."""
+    outside = np.sort(outside)
+    below, upto = (np.searchsorted(outside, inside, side=side) for side in ("left", "right"))
+    return float((below + upto).mean() / (2 * len(outside)))
+
+
+def measure(p, labels, out):
+    found = {
+        "accuracy": float((p.argmax(1) == labels).mean()),
+        "nll": float(-np.log(p[np.arange(len(labels)), labels]).mean()),
+        "ece": float(expected_calibration_error(p, labels)),
+    }
+    return found if out is None else {**found, "auroc": area(p.max(1), out.max(1))}
 
 
 def main():
@@ -129,32 +176,42 @@ def main():
     parser.add_argument("train")
     parser.add_argument("test")
     parser.add_argument("--out-of-scope")
+    parser.add_argument("--held-out")
+    parser.add_argument("--out")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--steps", type=int, default=846)
+    parser.add_argument("--steps", type=int, default=762)
     parser.add_argument("--clip", type=float, default=0.1)
     parser.add_argument("--threads", type=int, default=2)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     rows, test = read(arguments.train), read(arguments.test)
     names = sorted({label for _, label in rows})
+    split = lambda rows: ([text for text, _ in rows], np.array([names.index(label) for _, label in rows]))  # noqa: E731
+    held = set()
+    if arguments.held_out:
+        with open(arguments.held_out, encoding="utf-8") as file:
+            held = {int(json.loads(line)["id"]) for line in file}
+    trained = [row for i, row in enumerate(rows) if i not in held]
     tokenizer = AutoTokenizer.from_pretrained(arguments.model)
     start = time.perf_counter()
-    predict = {"peft": train_peft, "logistic": fit_logistic}[arguments.method](arguments, tokenizer, rows, names)
+    predict = {"peft": train_peft, "logistic": fit_logistic}[arguments.method](arguments, tokenizer, trained, names)
     seconds = time.perf_counter() - start
-    p, labels = predict([text for text, _ in test]), np.array([names.index(label) for _, label in test])
-    result = {
-        **vars(arguments),
-        "accuracy": float((p.argmax(1) == labels).mean()),
-        "nll": float(-np.log(p[np.arange(len(labels)), labels]).mean()),
-        "ece": float(expected_calibration_error(p, labels)),
-        "training_seconds": seconds,
-        "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-    }
+    (texts, labels), out, temperature = split(test), None, 1.0
+    p = predict(texts)
     if arguments.out_of_scope:
         out = predict([text for text, _ in read(arguments.out_of_scope)])
-        scores = np.concatenate([p.max(1), out.max(1)])
-        result["auroc"] = float(roc_auc_score(np.repeat([1, 0], [len(p), len(out)]), scores))
-    print(json.dumps(result))
+    result = {**vars(arguments), "rows": len(trained), **measure(p, labels, out)}
+    if held:
+        held_texts, held_labels = split([rows[i] for i in sorted(held)])
+        temperature = fit_temperature(predict(held_texts), held_labels)
+        p, out = tempered(p, temperature), None if out is None else tempered(out, temperature)
+        result["tempered"] = {"temperature": temperature, "held_out": len(held), **measure(p, labels, out)}
+    if arguments.out:
+        with open(arguments.out, "w", encoding="utf-8") as file:
+            for i, (row, label) in enumerate(zip(p.tolist(), labels.tolist())):
+                file.write(json.dumps({"id": str(i), "label": label, "probs": {"0": row}}) + "\n")
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    print(json.dumps({**result, "training_seconds": seconds, "peak_rss_bytes": memory}))
 
 
 if __name__ == "__main__":
