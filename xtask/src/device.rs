@@ -134,7 +134,7 @@ pub(crate) fn bench(options: &BenchOptions) -> Result<ExitCode> {
     for group in on_gpu(device)? {
         sections.push(section(&group, &programs.run(&group)?, &machine));
     }
-    let values = json!({ "gpus": gpus(), "device": device, "versions": versions(&sections), "sections": sections });
+    let values = json!({ "machine": machine, "gpus": gpus(), "device": device, "versions": versions(&sections), "sections": sections });
     let page = render(include_str!("bench/gpu.md.jinja"), &values)?;
     std::fs::write(root.join(GPU_PAGE), &page)
         .with_context(|| format!("cannot write `{GPU_PAGE}`"))?;

@@ -1,6 +1,7 @@
 //! What is made of the times: an entry of speed.json for each comparison, and pages by templates.
 
 use std::path::Path;
+use std::process::Command;
 
 use anyhow::{Context as _, Result, anyhow};
 use minijinja::Environment;
@@ -11,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::programs::{Ceiling, Sample, Samples, median};
 use super::table::{Axis, Comparison, Group};
-use crate::forward;
+use crate::{forward, process};
 
 /// The macro that lays a group out.
 const SECTION: &str = include_str!("section.md.jinja");
@@ -31,6 +32,8 @@ pub(crate) struct Machine {
     pub(crate) threads: usize,
     system: String,
     revision: String,
+    /// Day of the run.
+    date: String,
     /// Of the last minute at the start of the run.
     load_average: String,
     /// `None` where no program of ours runs.
@@ -49,6 +52,9 @@ impl Machine {
             threads: std::thread::available_parallelism().map_or(1, usize::from),
             system: format!("{} {}", std::env::consts::OS, std::env::consts::ARCH),
             revision: known(forward::revision(root).as_deref()),
+            date: known(
+                process::output(Command::new("date").arg("+%F")).ok().as_deref().map(str::trim),
+            ),
             load_average: known(load.split_whitespace().next()),
             ceiling: None,
         }
@@ -212,6 +218,7 @@ mod tests {
             threads: 2,
             system: "linux x86_64".to_owned(),
             revision: "abc".to_owned(),
+            date: "2026-11-28".to_owned(),
             load_average: "0.05".to_owned(),
             ceiling: Some(Ceiling { product_gflops: 266.4, read_gigabytes_per_second: 18.2 }),
         }

@@ -18,7 +18,7 @@ use crate::workspace::Workspace;
 type Invariant = (&'static str, fn(&Workspace) -> Result<Vec<String>>, &'static str);
 
 /// All rules, in the order of the document.
-const INVARIANTS: [Invariant; 11] = [
+const INVARIANTS: [Invariant; 12] = [
     (
         "core-is-plain",
         sources::plain_core,
@@ -55,6 +55,11 @@ const INVARIANTS: [Invariant; 11] = [
         "documents-hold",
         texts::hold,
         "links between documents resolve, and derivations name code and tests that exist",
+    ),
+    (
+        "results-are-dated",
+        texts::measured,
+        "pages of results say revision, date, processor, rows, steps and seeds",
     ),
     (
         "plain-english",

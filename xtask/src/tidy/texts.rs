@@ -10,6 +10,10 @@ use crate::workspace::Workspace;
 const ARCHITECTURE: &str = "docs/architecture.md";
 const DERIVATIONS: &str = "docs/math/";
 const STYLE: &str = "CONTRIBUTING.md";
+const RESULTS: &str = "docs/results/";
+/// First word of the paragraph that says what the tables of a page were measured on, and what it names besides a date.
+const MEASURED: (&str, [&str; 5]) =
+    ("Measured: ", ["revision", "processor", "row", "step", "seed"]);
 /// First line of the table of banned phrases.
 const BANNED: &str = "| not | but |";
 /// Sources whose comments and texts are checked in full.
@@ -54,6 +58,27 @@ pub(crate) fn hold(workspace: &Workspace) -> Result<Vec<String>> {
             wrong.extend(missing.map(|path| format!("`{path}` does not exist")));
         }
         findings.extend(wrong.into_iter().map(|what| format!("{file}: {what}")));
+    }
+    Ok(findings)
+}
+
+/// Every page of results, the list of them apart, says what its tables were measured on.
+pub(crate) fn measured(workspace: &Workspace) -> Result<Vec<String>> {
+    let (start, named) = MEASURED;
+    let is_date = |word: &str| word.len() == 10 && word.matches('-').count() == 2;
+    let mut findings = Vec::new();
+    for file in workspace.below(RESULTS, ".md").filter(|file| !file.ends_with("README.md")) {
+        let text = workspace.text(file)?.unwrap_or_default();
+        let mut paragraphs = text.split("\n\n").filter(|part| part.starts_with(start)).peekable();
+        if paragraphs.peek().is_none() {
+            findings.push(format!("{file}: no paragraph `{start}…`"));
+        }
+        for paragraph in paragraphs {
+            let mut words = paragraph.split(|c: char| !c.is_ascii_digit() && c != '-');
+            let date = (!words.any(is_date)).then_some("date");
+            let missing = named.into_iter().filter(|name| !paragraph.contains(name)).chain(date);
+            findings.extend(missing.map(|name| format!("{file}: `{start}…` names no {name}")));
+        }
     }
     Ok(findings)
 }
