@@ -1,6 +1,7 @@
 //! Statistics of numbers: mean and deviation, correlations, and how well a score tells two groups apart.
 
 use crate::error::{Error, check_at_least, check_finite, check_same_length};
+use crate::special::logistic;
 
 /// Arithmetic mean.
 pub fn mean(values: &[f64]) -> Result<f64, Error> {
@@ -129,7 +130,12 @@ pub struct Aurocs {
     pub areas: Vec<f64>,
     /// `[scores, scores]`.
     covariance: Vec<f64>,
+    /// Rows inside and outside.
+    rows: [usize; 2],
 }
+
+/// Quantile of the two-sided 95 % interval of the standard normal distribution.
+const NORMAL_975: f64 = 1.959_963_984_540_054;
 
 impl Aurocs {
     /// The areas of scores that should be larger on `scores_out`; every score has the same rows in the same order.
@@ -170,7 +176,7 @@ impl Aurocs {
             };
             covariance[i * k + j] = of(&placed_in, n_in) + of(&placed_out, n_out);
         }
-        Ok(Self { areas, covariance })
+        Ok(Self { areas, covariance, rows: [n_in, n_out] })
     }
 
     /// Standard error of the area of score `i`.
@@ -185,12 +191,77 @@ impl Aurocs {
         let variance = at(i, i) + at(j, j) - 2.0 * at(i, j);
         (self.areas[i] - self.areas[j], variance.max(0.0).sqrt())
     }
+
+    /// The 95 % interval of the area of score `i`, within `[0, 1]`.
+    ///
+    /// ```text
+    /// logit A ± 1.96·se/(A·(1 − A))
+    /// ```
+    ///
+    /// An area of 0 or 1, or one without an error, has the interval of the areas `a` that it is compatible with,
+    /// `|A − a| ≤ 1.96·√V(a)`, so that a perfect separation of few rows has a width:
+    ///
+    /// ```text
+    /// V(a) = a(1 − a)·(1 + (n − 1)·((1 − a)/(2 − a) + a/(1 + a))) / (n_in·n_out),   n = (n_in + n_out)/2
+    /// ```
+    ///
+    /// Source: Pepe 2003, The statistical evaluation of medical tests, section 5.2 (logit); Newcombe 2006,
+    /// doi:10.1002/sim.2324, method 5.
+    pub fn interval(&self, i: usize) -> (f64, f64) {
+        let (area, error) = (self.areas[i], self.standard_error(i));
+        if error > 0.0 && area > 0.0 && area < 1.0 {
+            let logit = (area / (1.0 - area)).ln();
+            let half = NORMAL_975 * error / (area * (1.0 - area));
+            return (logistic(logit - half), logistic(logit + half));
+        }
+        let [n_in, n_out] = self.rows.map(|n| n as f64);
+        let half_rows = f64::midpoint(n_in, n_out) - 1.0;
+        let is_compatible = |a: f64| {
+            let shape = 1.0 + half_rows * ((1.0 - a) / (2.0 - a) + a / (1.0 + a));
+            (area - a).abs() <= NORMAL_975 * (a * (1.0 - a) * shape / (n_in * n_out)).sqrt()
+        };
+        let end = |bound: f64| {
+            let (mut inside, mut outside) = (area, bound);
+            for _ in 0..60 {
+                let middle = f64::midpoint(inside, outside);
+                *(if is_compatible(middle) { &mut inside } else { &mut outside }) = middle;
+            }
+            inside
+        };
+        (end(0.0), end(1.0))
+    }
+
+    /// The 95 % interval of the area of score `i` minus that of score `j`, within `[−1, 1]`.
+    ///
+    /// From both intervals `(l, u)` and the correlation `ρ` of the areas, 0 where one of them has no error:
+    ///
+    /// ```text
+    /// lower: A_i − A_j − √((A_i − l_i)² + (u_j − A_j)² − 2ρ(A_i − l_i)(u_j − A_j)),   upper likewise
+    /// ```
+    ///
+    /// Source: Zou 2007, doi:10.1037/1082-989X.12.4.399 (MOVER).
+    pub fn difference_interval(&self, i: usize, j: usize) -> (f64, f64) {
+        if i == j {
+            return (0.0, 0.0);
+        }
+        let errors = self.standard_error(i) * self.standard_error(j);
+        let covariance = self.covariance[i * self.areas.len() + j];
+        let correlation = if errors > 0.0 { (covariance / errors).clamp(-1.0, 1.0) } else { 0.0 };
+        let difference = self.areas[i] - self.areas[j];
+        let [own, other] = [i, j].map(|k| {
+            let (low, high) = self.interval(k);
+            [self.areas[k] - low, high - self.areas[k]]
+        });
+        let half = |a: f64, b: f64| (a * a + b * b - 2.0 * correlation * a * b).max(0.0).sqrt();
+        (difference - half(own[0], other[1]), difference + half(own[1], other[0]))
+    }
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::noise::{Draws, NoiseKey};
     use crate::testing::assert_near;
 
     #[test]
@@ -262,5 +333,42 @@ mod tests {
         assert_eq!(found.difference(1, 1), (0.0, 0.0));
         assert!(Aurocs::new(&inside, &outside[..1]).is_err());
         assert!(Aurocs::new(&[vec![1.0]], &[vec![2.0, 3.0]]).is_err());
+    }
+
+    /// Ends by NumPy from the formulas; those of a perfect separation by `scipy.optimize.brentq`.
+    #[test]
+    fn intervals_of_areas_have_a_width_and_stay_within_their_range() {
+        let inside = [vec![0.1, 0.4, 0.2, 0.4, 0.35], vec![0.0, 0.1, 0.2, 0.3, 0.4]];
+        let outside = [vec![0.4, 0.9, 0.3], vec![0.5, 0.6, 0.7]];
+        let found = Aurocs::new(&inside, &outside).unwrap();
+        let near = |(low, high): (f64, f64), expected: [f64; 2]| {
+            assert_near(&[low, high], &expected, 1e-12);
+        };
+        near(found.interval(0), [0.251_978_244_480_062_45, 0.957_356_097_959_027]);
+        near(found.interval(1), [0.566_156_768_468_538_1, 1.0]);
+        near(found.difference_interval(1, 0), [-0.221_601_854_350_407_08, 0.748_021_755_519_937_5]);
+        let (low, high) = found.difference_interval(0, 1);
+        near((-high, -low), [-0.221_601_854_350_407_08, 0.748_021_755_519_937_5]);
+        assert_eq!(found.difference_interval(1, 1), (0.0, 0.0));
+        let upside_down = Aurocs::new(&outside[1..], &inside[1..]).unwrap();
+        near(upside_down.interval(0), [0.0, 1.0 - 0.566_156_768_468_538_1]);
+    }
+
+    /// The true area of normal scores a shift of 2.9 apart is Φ(2.9/√2) = .980: many of 20 + 20 rows separate perfectly.
+    #[test]
+    fn intervals_of_areas_cover_the_true_area() {
+        for (shift, area) in [(2.9, 0.979_86), (1.19, 0.799_97)] {
+            for (n_in, n_out) in [(20, 20), (100, 40)] {
+                let mut covered = 0;
+                for trial in 0..400 {
+                    let mut draws = Draws::new(NoiseKey::new(trial));
+                    let inside: Vec<f64> = (0..n_in).map(|_| draws.normal()).collect();
+                    let outside = (0..n_out).map(|_| draws.normal() + shift).collect();
+                    let (low, high) = Aurocs::new(&[inside], &[outside]).unwrap().interval(0);
+                    covered += usize::from((low..=high).contains(&area));
+                }
+                assert!((364..=396).contains(&covered), "{shift}, {n_in} + {n_out}: {covered}");
+            }
+        }
     }
 }
