@@ -121,11 +121,7 @@ pub fn score_tokens(tokens: TokenAnswers, draws: usize) -> Result<Scored> {
 }
 
 pub fn score_draws(logits: &Logits, task: &PreparedTask) -> Result<Scored> {
-    if task.goal.is_regression() {
-        regression(&logits.values, logits.members(), task)
-    } else {
-        classes(logits, task)
-    }
+    if task.goal.is_regression() { regression(logits, task) } else { classes(logits, task) }
 }
 
 fn classes(logits: &Logits, task: &PreparedTask) -> Result<Scored> {
@@ -179,12 +175,21 @@ fn shares(task: &PreparedTask) -> Option<Vec<f64>> {
     is_soft.then(|| labels().filter_map(|label| label.shares(task.labels)).flatten().collect())
 }
 
-fn regression(logits: &[f64], draws: usize, task: &PreparedTask) -> Result<Scored> {
-    let targets: Vec<f64> =
-        task.validation.iter().filter_map(|e| e.answer.label()?.score()).collect();
+/// Predicted numbers, averaged over the members of `logits`.
+pub(crate) fn mean_scores(logits: &Logits) -> Vec<f64> {
+    let members = logits.members() as f64;
+    let own = |i: usize| logits.values.iter().skip(i).step_by(logits.rows).sum::<f64>();
+    (0..logits.rows).map(|i| own(i) / members).collect()
+}
+
+/// Numbers that are the labels of `rows`.
+pub(crate) fn targets(rows: &[TokenisedExample]) -> impl Iterator<Item = f64> {
+    rows.iter().filter_map(|row| row.answer.label()?.score())
+}
+
+fn regression(logits: &Logits, task: &PreparedTask) -> Result<Scored> {
+    let (outputs, targets) = (mean_scores(logits), targets(&task.validation).collect::<Vec<_>>());
     let n = targets.len();
-    let outputs: Vec<f64> =
-        (0..n).map(|i| (0..draws).map(|t| logits[t * n + i]).sum::<f64>() / draws as f64).collect();
     let errors: Vec<f64> = outputs.iter().zip(&targets).map(|(p, y)| (p - y).powi(2)).collect();
     // One row, or equal targets or predictions, have no correlation.
     let defined = |found: std::result::Result<f64, lrvd_core::Error>| match found {
@@ -326,10 +331,12 @@ pub fn selective_records(
     Ok(records)
 }
 
-/// The statistic `log α̂` of every rank direction, and of those `removed`; `None` without a posterior.
+/// The statistic `log α̂` of every rank direction, and of those `removed`; `None` without a posterior. The `threshold` is that at
+/// which the method removes a direction, if it has one.
 pub fn statistic_record(
     model: &impl NamedModule,
     config: &Config,
+    threshold: Option<f64>,
     removed: &BTreeMap<String, Vec<f64>>,
 ) -> Result<Option<StatisticRecord>> {
     let present = statistics(model, config.statistic_options())?;
@@ -344,7 +351,7 @@ pub fn statistic_record(
     };
     Ok(Some(StatisticRecord {
         name: "log_alpha".to_owned(),
-        threshold: Some(config.prune.log_alpha_threshold),
+        threshold,
         present: sorted(present),
         removed: sorted(removed.clone()),
     }))

@@ -125,7 +125,17 @@ pub fn train(
         if let Some(text) = calibrated {
             sink.event(&Event::Note(text));
         }
-        keep(&settings, trained, finished.kept(), run.rows(), &adapter).map(Some)
+        let intervals = keep(&settings, trained, finished, &run.context(), &adapter)?;
+        let has_none = goal.is_regression() && intervals.is_empty();
+        let absent = || {
+            "no interval: the validation rows chose the model, and its errors on them are smaller than on new rows; `--set \
+             holdout=0.1` keeps other rows for it"
+                .to_owned()
+        };
+        let fitted = intervals.describe().or_else(|| has_none.then(absent));
+        fitted.into_iter().for_each(|text| sink.event(&Event::Note(text)));
+        finished.record.fitted.extend(intervals.fitted());
+        Ok(Some(()))
     })?;
     Ok(TrainOutcome { record, adapter })
 }

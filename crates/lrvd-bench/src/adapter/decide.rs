@@ -64,8 +64,9 @@ pub struct Decided {
     pub entropy: f64,
     /// Between the answer and the weights, nats; `None` without draws.
     pub mutual_information: Option<f64>,
-    /// Standard deviation over the draws of a score, or of the probability of true; `None` of a choice and below two draws.
-    pub deviation: Option<f64>,
+    /// Standard deviation over the draws of a score, or of the probability of true; `None` of a choice and below two draws. It
+    /// leaves out the spread of the probabilities, which are the predictive distribution.
+    pub draws_deviation: Option<f64>,
     /// The confidence below which no answer is given, where one was fitted.
     pub threshold: Option<f64>,
     /// Whether the confidence is below the threshold.
@@ -265,7 +266,7 @@ impl SavedClassifier {
             confidence,
             entropy: found.entropy,
             mutual_information: raw.mutual_information.filter(|_| drawn > 0),
-            deviation: deviation(kind, each, places, temperature)?,
+            draws_deviation: deviation(kind, each, places, temperature)?,
             threshold,
             abstained: threshold.is_some_and(|least| confidence < least),
             draws: drawn,

@@ -17,7 +17,7 @@ use crate::data::{
 };
 use crate::error::Result;
 use crate::io::{JsonLayout, read_versioned, write_json};
-use crate::method::Temperatures;
+use crate::method::{Intervals, Temperatures};
 use crate::run::{RowSettings, TrainSettings};
 use crate::settings::{BasePrecision, CheckpointChoice, Config, MAX_DRAWS, PredictionDraws};
 use crate::task::Goal;
@@ -60,7 +60,7 @@ pub struct RunInfo {
     pub ranks: BTreeMap<String, usize>,
     pub checkpoint: CheckpointChoice,
     pub step: usize,
-    /// Statistic at or above which a rank direction counts as noise.
+    /// Statistic at or above which a rank direction was removed; `None` if ranks were not cut by it.
     pub log_alpha_threshold: Option<f64>,
     pub fan_in_correction: bool,
     pub draws: usize,
@@ -121,6 +121,9 @@ pub struct ClassifierInfo {
     /// Temperature of the answer, where the method fits one.
     #[serde(default, skip_serializing_if = "Temperatures::is_empty")]
     pub temperatures: Temperatures,
+    /// Intervals around predicted numbers.
+    #[serde(default, skip_serializing_if = "Intervals::is_empty")]
+    pub intervals: Intervals,
     /// Where no answer is given, by number of draws, where it was fitted.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub abstentions: BTreeMap<usize, Abstention>,
@@ -177,12 +180,13 @@ pub struct Threshold {
 /// The error rate of the answers that a threshold lets through.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Certificate {
+    /// Largest error rate on further rows.
     pub target: f64,
-    /// Probability, over the rows it was fitted to, that their error rate on further rows is larger.
+    /// Probability, over the rows it was fitted to, that their error rate on further rows is larger than the target.
     pub delta: f64,
-    /// Upper confidence limit of the error rate, at confidence `1 − delta`.
-    pub bound: f64,
+    /// Error rate of the answers that are given to the rows it was fitted to.
     pub risk: f64,
+    /// Share of these rows that is answered.
     pub coverage: f64,
     /// Rows that the threshold was fitted to.
     pub rows: usize,
@@ -194,16 +198,16 @@ impl Certificate {
     pub(super) fn of(curve: &RiskCoverage, target: f64, delta: f64) -> Result<Option<(f64, Self)>> {
         let rows = curve.points().last().map_or(0, |all| all.accepted);
         let found = curve.certified(target, delta)?;
-        Ok(found.map(|(point, bound)| {
+        Ok(found.map(|point| {
             let (risk, coverage) = (point.risk, point.coverage);
-            (point.threshold, Self { target, delta, bound, risk, coverage, rows })
+            (point.threshold, Self { target, delta, risk, coverage, rows })
         }))
     }
 }
 
 /// Why `curve` certifies no threshold, in words.
 pub(super) fn nothing_certified(curve: &RiskCoverage, target: f64, delta: f64) -> String {
-    let confidence = 100.0 * (1.0 - delta);
+    let confidence = (1e6 * (1.0 - delta)).round() / 1e4;
     let Some(all) = curve.points().last() else { return "there are no rows".to_owned() };
     let rows = all.accepted;
     let mut found =
@@ -261,6 +265,12 @@ impl Description {
             if let Some((draws, found)) = all.find(|(_, t)| wrong(t)) {
                 bail!(
                     "`{file}`: the temperature of {draws} draws is {found}, expected a positive number"
+                );
+            }
+            let mut radii = info.intervals.by_draws.iter();
+            if let Some((draws, found)) = radii.find(|(_, r)| !(r.is_finite() && **r >= 0.0)) {
+                bail!(
+                    "`{file}`: the half-width of the interval of {draws} draws is {found}, expected 0 or more"
                 );
             }
         }
@@ -323,6 +333,7 @@ impl Description {
         self.parts_mut().1.draws = 0;
         if let Self::Classifier(info) = &mut self {
             info.temperatures.by_draws.retain(|draws, _| *draws == 0);
+            info.intervals.by_draws.retain(|draws, _| *draws == 0);
             info.abstentions.retain(|draws, _| *draws == 0);
             info.calibration.values_mut().for_each(|own| own.retain(|draws, _| *draws == 0));
         }
@@ -344,6 +355,7 @@ impl ClassifierInfo {
             run,
             prediction_draws: PredictionDraws::default(),
             temperatures: Temperatures::default(),
+            intervals: Intervals::default(),
             abstentions: BTreeMap::new(),
             question: None,
             calibration: BTreeMap::new(),
@@ -416,7 +428,6 @@ impl TrainSettings {
 
     fn run(&self, step: usize, checkpoint: CheckpointChoice) -> RunInfo {
         let config = &self.experiment;
-        let posterior = self.method.can().posterior;
         RunInfo {
             max_length: config.max_length,
             batch_size: config.evaluation_batch_size,
@@ -427,7 +438,7 @@ impl TrainSettings {
             ranks: BTreeMap::new(),
             checkpoint,
             step,
-            log_alpha_threshold: posterior.then_some(config.prune.log_alpha_threshold),
+            log_alpha_threshold: self.method.threshold(config),
             fan_in_correction: config.prune.fan_in_correction,
             draws: self.method.draws(config).into_iter().max().unwrap_or(0),
         }
@@ -477,6 +488,7 @@ mod tests {
                 ("/draws", json!(10_001)),
                 ("/goal/classes/1", json!("bad")),
                 ("/temperatures", json!({"rows": 50, "by_draws": {"3": 0.0}})),
+                ("/intervals", json!({"rows": 50, "by_draws": {"3": -1.5}})),
             ] {
                 let change = |info: &mut Value| match info.pointer_mut(place) {
                     Some(field) => *field = value.clone(),
@@ -516,8 +528,7 @@ mod tests {
 
     #[test]
     fn a_threshold_has_its_certificate_beside_it_and_nothing_else() {
-        let certificate =
-            r#""target":0.05,"delta":0.1,"bound":0.04,"risk":0.01,"coverage":0.75,"rows":200}"#;
+        let certificate = r#""target":0.05,"delta":0.1,"risk":0.01,"coverage":0.75,"rows":200}"#;
         let above = format!(r#"{{"above":0.3,{certificate}"#);
         let least =
             format!(r#"{{"temperature":1.5,"rows":180,"threshold":{{"least":0.8,{certificate}}}"#);

@@ -5,7 +5,7 @@ use std::io::BufRead;
 use std::path::Path;
 
 use anyhow::bail;
-use lrvd_core::metrics::{RiskCoverage, argmax_rows};
+use lrvd_core::metrics::{self, RiskCoverage, argmax_rows};
 
 use super::description::{Abstention, Certificate, Description, nothing_certified};
 use super::saved::{SavedClassifier, SavedModel};
@@ -16,7 +16,7 @@ use crate::data::{
     asked, labelled_row, load, read_labelled,
 };
 use crate::error::{Error, Result};
-use crate::eval::{Scored, measures, score_draws};
+use crate::eval::{Scored, measures, score_draws, targets};
 use crate::method::softened;
 use crate::record::{Metrics, Reliability};
 use crate::task::{Goal, Task};
@@ -116,9 +116,34 @@ pub fn evaluate(
         if let (Some(own), Some(raw)) = (&mut answers.uncertainty, raw.uncertainty) {
             own.mutual_information = raw.mutual_information;
         }
+        if info.goal.is_regression() {
+            let numbers: Vec<f64> = targets(&task.validation).collect();
+            answers.metrics.standard.extend(of_numbers(&answers.outputs, &numbers, |score| {
+                info.intervals.around(score, draws)
+            }));
+        }
         Ok(answers)
     })?;
     Ok(Evaluation { scored, task, kinds })
+}
+
+/// `r2` of predicted `scores` with its standard error, null where the targets do not define it, and with intervals their
+/// `coverage`: the share of the targets inside.
+fn of_numbers(
+    scores: &[f64],
+    targets: &[f64],
+    around: impl Fn(f64) -> Option<[f64; 2]>,
+) -> Vec<(String, Option<f64>)> {
+    let (value, error) = metrics::r_squared(scores, targets).ok().unzip();
+    let is_inside =
+        |(&score, y): (&f64, &f64)| around(score).map(|[low, high]| (low..=high).contains(y));
+    let inside: Option<Vec<bool>> = scores.iter().zip(targets).map(is_inside).collect();
+    let coverage = inside.map(|rows| {
+        let covered = rows.iter().filter(|is_inside| **is_inside).count();
+        ("coverage".to_owned(), Some(covered as f64 / rows.len() as f64))
+    });
+    let determination = [("r2".to_owned(), value), ("r2_error".to_owned(), error)];
+    determination.into_iter().chain(coverage).collect()
 }
 
 pub(super) fn with_mean(

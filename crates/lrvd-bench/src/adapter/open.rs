@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, anyhow, bail};
+use burn::module::Module as _;
 use burn::tensor::Device;
 use lrvd_burn::files::{AtomicDir, write_atomic};
 use lrvd_burn::model::{NamedModule, ranks};
@@ -21,12 +22,12 @@ use super::description::{
 use super::seen::SeenRows;
 use super::{PEFT_CONFIG, encoder_only};
 use crate::backbone::{Backbone, locate_model, split_revision};
-use crate::data::PreparedTask;
 use crate::error::{Kind, Result};
-use crate::method::{FittedRows, Temperatures};
+use crate::eval::RunContext;
+use crate::method::Intervals;
 use crate::run::{
-    ADAPTER_DIR, CHECKPOINT_DIR, LABELS_FILE, RECORD_FILE, RunState, SETTINGS_FILE, TrainSettings,
-    is_run_on_texts,
+    ADAPTER_DIR, CHECKPOINT_DIR, Finished, LABELS_FILE, RECORD_FILE, RunState, SETTINGS_FILE,
+    TrainSettings, is_run_on_texts,
 };
 use crate::settings::{CheckpointChoice, Config};
 use crate::task::Goal;
@@ -393,29 +394,33 @@ fn kl_weight(run: &RunState) -> Result<f64> {
     Ok(run.posterior()?.and_then(|posterior| posterior.kl_weight).unwrap_or_default())
 }
 
-/// Writes the adapter of the finished run `trained` into `folder`: the best model or the last one, as its settings say.
+/// Writes the adapter of the finished run `trained` into `folder`: the best model or the last one, as its settings say. Returns
+/// the intervals of a model that predicts numbers.
 pub(crate) fn keep(
     settings: &TrainSettings,
     trained: RunState,
-    temperatures: &Temperatures,
-    (task, fitted): (&PreparedTask, FittedRows),
+    finished: &Finished,
+    context: &RunContext<'_>,
     folder: &Path,
-) -> Result<()> {
+) -> Result<Intervals> {
     let (config, kl_weight) = (&settings.experiment, kl_weight(&trained)?);
-    let state = trained.state;
+    let RunState { state, method, .. } = trained;
     let (model, which, step) = match (config.checkpoint, state.best) {
         (CheckpointChoice::Best, Some(best)) => {
             (best.model, CheckpointChoice::Best, best.info.step)
         }
         _ => (state.model, CheckpointChoice::Last, state.done),
     };
+    let intervals = Intervals::fit(context, &*method, &model.clone().valid(), &finished.answers)?;
     let mut description = settings.description(step, which);
     if let Description::Classifier(info) = &mut description {
-        info.temperatures.clone_from(temperatures);
+        info.temperatures.clone_from(finished.kept());
+        info.intervals.clone_from(&intervals);
     }
     let files = AdapterFiles::of(&model, config, kl_weight, description)?;
     files.write(folder, ExportLayout::Ragged, |_| Ok(None))?;
-    SeenRows::of(task, fitted, config).write(folder)
+    SeenRows::of(context.task, context.fitted, config).write(folder)?;
+    Ok(intervals)
 }
 
 impl AdapterFiles {
@@ -471,12 +476,14 @@ impl AdapterFiles {
         let run = PosteriorRun {
             scheme: Some(config.training_scheme.scheme()),
             statistic: Some(config.prune.statistic),
-            log_alpha_threshold: Some(config.prune.log_alpha_threshold),
+            log_alpha_threshold: description.run().log_alpha_threshold,
             kl_weight: Some(kl_weight),
             seed: Some(description.run().seed),
         };
         let posterior = posterior_from_model(model, run)?;
-        description.parts_mut().1.ranks = ranks(model).into_iter().collect();
+        let own = description.parts_mut().1;
+        own.ranks = ranks(model).into_iter().collect();
+        own.initial_rank = Some(initial_rank);
         Ok(Self { peft, posterior, description: Some(description) })
     }
 

@@ -153,8 +153,11 @@ pub enum Prediction {
     },
     Score {
         score: f64,
-        /// Standard deviation over the draws; `None` below two draws.
-        deviation: Option<f64>,
+        /// Interval that holds the number with a probability of 95 % or more ([`Intervals`](crate::method::Intervals)); `None`
+        /// where none was fitted for this number of draws.
+        interval: Option<[f64; 2]>,
+        /// Standard deviation over the draws, which leaves out the noise of the numbers; `None` below two draws.
+        draws_deviation: Option<f64>,
     },
 }
 
@@ -232,9 +235,9 @@ impl SavedClassifier {
             unused.add("the adapter's tokenizer", format_args!("`{}`", own.file().display()));
             saved.warnings.extend(unused.notes(adapter.options.strict)?);
         }
-        let temperatures = &saved.info.temperatures;
-        if temperatures.by_draws.is_empty() {
-            saved.warnings.extend(temperatures.describe());
+        let ClassifierInfo { temperatures, intervals, .. } = &saved.info;
+        if temperatures.by_draws.is_empty() && intervals.by_draws.is_empty() {
+            saved.warnings.extend(temperatures.describe().or(intervals.describe()));
         }
         let stated = adapter.files.description.as_ref().and_then(Description::classifier);
         let (stated, most) =
@@ -340,8 +343,11 @@ impl SavedClassifier {
 
     pub(super) fn answers(&self, logits: Logits, draws: usize) -> Result<Vec<Prediction>> {
         if self.info.goal.is_regression() {
-            let score =
-                |a: ScoreAnswer| Prediction::Score { score: a.score, deviation: a.deviation };
+            let score = |a: ScoreAnswer| Prediction::Score {
+                score: a.score,
+                interval: self.info.intervals.around(a.score, draws),
+                draws_deviation: a.deviation,
+            };
             return Ok(logits.scores()?.into_iter().map(score).collect());
         }
         // What the draws disagree about is theirs, whatever the temperature.

@@ -27,6 +27,8 @@ pub enum RowUse {
     Temperature,
     /// It chose the model: `checkpoint=best`, `patience`.
     Choice,
+    /// The interval of numbers is fitted to it.
+    Interval,
     /// It was measured on.
     Validation,
     /// A threshold is fitted to it.
@@ -34,14 +36,21 @@ pub enum RowUse {
 }
 
 impl RowUse {
-    const ALL: [Self; 5] =
-        [Self::Train, Self::Temperature, Self::Choice, Self::Validation, Self::Certificate];
+    const ALL: [Self; 6] = [
+        Self::Train,
+        Self::Temperature,
+        Self::Choice,
+        Self::Interval,
+        Self::Validation,
+        Self::Certificate,
+    ];
 
     const fn name(self) -> &'static str {
         match self {
             Self::Train => "train",
             Self::Temperature => "temperature",
             Self::Choice => "choice",
+            Self::Interval => "interval",
             Self::Validation => "validation",
             Self::Certificate => "certificate",
         }
@@ -53,6 +62,7 @@ impl RowUse {
             Self::Train => "trained the model",
             Self::Temperature => "fitted its temperature",
             Self::Choice => "chose the model",
+            Self::Interval => "fitted its interval",
             Self::Validation => "were its validation rows",
             Self::Certificate => "fitted its threshold",
         }
@@ -69,15 +79,19 @@ impl RowUse {
 pub struct SeenRows(BTreeMap<RowUse, Vec<u64>>);
 
 impl SeenRows {
-    /// Those of a run with `config` on `task`, of which `fitted` are the rows of the temperature.
+    /// Those of a run with `config` on `task`, of which `fitted` are the rows of the temperature, or of numbers those of the
+    /// interval.
     pub(crate) fn of(task: &PreparedTask, fitted: FittedRows, config: &Config) -> Self {
+        let is_regression = task.goal.is_regression();
         let held = match fitted {
+            FittedRows::Holdout if is_regression => RowUse::Interval,
             FittedRows::Holdout => RowUse::Temperature,
             FittedRows::None | FittedRows::Validation => RowUse::Train,
         };
         let measured = match fitted {
             FittedRows::Validation => RowUse::Temperature,
             _ if config.chooses_model() => RowUse::Choice,
+            FittedRows::None if is_regression => RowUse::Interval,
             _ => RowUse::Validation,
         };
         let (mut seen, hash) = (Self::default(), |example: &TokenisedExample| example.row);

@@ -20,7 +20,7 @@ use serde::Serialize;
 use crate::adapter::{Adapter, AdapterFiles, Description, OpenOptions};
 use crate::backbone::{Architecture, Sizes, local};
 use crate::error::{Burn, Result};
-use crate::method::Temperatures;
+use crate::method::{Intervals, Temperatures};
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ModuleReport {
@@ -75,16 +75,19 @@ pub struct AdapterReport {
     pub method: String,
     pub family: Option<&'static str>,
     pub statistic: Option<StatisticAggregate>,
-    /// Statistic at or above which a direction counts as noise, and is pruned where the method prunes.
+    /// Statistic at or above which the method pruned directions; `None` of a method that does not prune by it.
     pub log_alpha_threshold: Option<f64>,
     pub labels: Vec<String>,
     /// Temperature of the answer by number of draws, where it was fitted.
     pub temperatures: Temperatures,
+    /// Half-width of the interval of a predicted number by number of draws, where it was fitted.
+    #[serde(skip_serializing_if = "Intervals::is_empty")]
+    pub intervals: Intervals,
     pub modules: Vec<ModuleReport>,
     pub total_rank: usize,
     pub pruned: usize,
-    /// Rank directions that are there with a statistic at or above the threshold.
-    pub above_threshold: usize,
+    /// Rank directions that are there with a statistic at or above the threshold, if there is one.
+    pub above_threshold: Option<usize>,
     pub average_rank: f64,
     pub max_rank: usize,
     /// The ranks as settings of a plain LoRA; `None` if no module has a rank.
@@ -154,8 +157,9 @@ pub fn inspect_adapter(source: &Adapter) -> Result<AdapterReport> {
     let modules: Vec<ModuleReport> = modules.into_values().collect();
     let total_rank = modules.iter().map(|m| m.rank).sum();
     let threshold = header.and_then(|h| h.log_alpha_threshold);
-    let above = |m: &ModuleReport| {
-        m.log_alpha.iter().filter(|value| threshold.is_some_and(|limit| **value >= limit)).count()
+    let above = |limit: f64| {
+        let all = modules.iter().flat_map(|m| &m.log_alpha);
+        all.filter(|value| **value >= limit).count()
     };
     Ok(AdapterReport {
         kind: source.kind,
@@ -166,9 +170,10 @@ pub fn inspect_adapter(source: &Adapter) -> Result<AdapterReport> {
         statistic: header.and_then(|h| h.statistic),
         log_alpha_threshold: threshold,
         pruned: modules.iter().map(|m| m.initial_rank.saturating_sub(m.rank)).sum(),
-        above_threshold: modules.iter().map(above).sum(),
+        above_threshold: threshold.map(above),
         labels: classifier.map(|info| info.goal.classes.clone()).unwrap_or_default(),
         temperatures: classifier.map(|info| info.temperatures.clone()).unwrap_or_default(),
+        intervals: classifier.map(|info| info.intervals.clone()).unwrap_or_default(),
         total_rank,
         average_rank: total_rank as f64 / modules.len().max(1) as f64,
         max_rank: modules.iter().map(|m| m.rank).max().unwrap_or(0),

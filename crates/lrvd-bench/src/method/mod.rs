@@ -6,6 +6,7 @@
 #[cfg(test)]
 pub(crate) mod fixture;
 mod holdout;
+mod interval;
 mod laplace;
 mod lrvd;
 mod noisy;
@@ -20,6 +21,7 @@ mod tfb;
 use lrvd_burn::train;
 
 pub use holdout::{FittedRows, Holdout};
+pub use interval::Intervals;
 pub use setup::RankRequest;
 pub(crate) use table::Family;
 pub use table::{Can, DynMethod, MethodEntry, MethodForm, MethodName};

@@ -279,6 +279,13 @@ impl MethodName {
         !self.tempered && matches!(form, MethodForm::Single { language: true, .. })
     }
 
+    /// The statistic at or above which a direction is noise and removed, where ranks are cut by it.
+    pub fn threshold(self, config: &Config) -> Option<f64> {
+        let can = self.can();
+        let is_cut_by_it = can.posterior && can.prunes && self.search(config).is_none();
+        is_cut_by_it.then_some(config.prune.log_alpha_threshold)
+    }
+
     /// The search that cuts ranks by held-out rows after the last step, if there is one.
     pub fn search(self, config: &Config) -> Option<RankSearch> {
         let can = self.can();
@@ -352,6 +359,10 @@ mod tests {
                 assert_eq!(can.posterior, setup.posterior.is_some(), "{name}");
                 let search = name.search(&Preset::Default.config());
                 assert_eq!(search.is_some(), can.posterior && can.prunes, "{name}");
+                // Ranks that held-out rows cut have no threshold; a method that prunes by the statistic has that of its rule.
+                assert_eq!(name.threshold(&Preset::Default.config()), None, "{name}");
+                let threshold = name.threshold(&config);
+                assert_eq!(threshold, (can.posterior && can.prunes).then_some(4.0), "{name}");
             }
         }
     }

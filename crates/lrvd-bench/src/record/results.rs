@@ -295,8 +295,8 @@ pub struct Metrics {
     /// Mean of the F1 scores of the classes that are a label or a prediction.
     #[serde(with = "real")]
     pub macro_f1: Option<f64>,
-    /// The task's own metrics by name: `matthews`, `f1`; `pearson`, `spearman`, `mse` for regression. Null where the rows do not
-    /// define it.
+    /// The task's own metrics by name: `matthews`, `f1`; `pearson`, `spearman`, `mse` for regression, and of a saved model `r2`, its
+    /// standard error `r2_error` and the `coverage` of its intervals. Null where the rows do not define it.
     #[serde(with = "real")]
     pub standard: BTreeMap<String, Option<f64>>,
     /// Negative log-likelihood, nats per example; of soft labels, as ECE and Brier score, against their shares.

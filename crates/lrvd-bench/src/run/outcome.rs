@@ -194,7 +194,12 @@ fn checkpoint(
         (None, BTreeMap::new())
     } else {
         (
-            eval::statistic_record(candidate.model, context.config, candidate.removed)?,
+            eval::statistic_record(
+                candidate.model,
+                context.config,
+                name.threshold(context.config),
+                candidate.removed,
+            )?,
             eval::energy_records(candidate.model, context.config)?,
         )
     };

@@ -165,11 +165,6 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The rows of the run, and those that something is fitted to.
-    pub(crate) fn rows(&self) -> (&PreparedTask, FittedRows) {
-        (&self.task, self.fitted)
-    }
-
     pub(crate) fn context(&self) -> RunContext<'_> {
         let RunStart { config, seed, .. } = self.start;
         RunContext {

@@ -89,13 +89,8 @@ impl RunInput<'_> {
                 record.ood = found;
             }
             if let Some(settings) = self.kept()? {
-                keep(
-                    &settings,
-                    trained,
-                    finished.kept(),
-                    training.rows(),
-                    &folder.join(ADAPTER_DIR),
-                )?;
+                let (context, adapter) = (training.context(), folder.join(ADAPTER_DIR));
+                keep(&settings, trained, finished, &context, &adapter)?;
             }
             Ok(Some(()))
         })

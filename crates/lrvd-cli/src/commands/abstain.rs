@@ -97,19 +97,20 @@ pub(super) fn check_unseen(
 
 /// The error rate of the answers that are given, in words; `rows` is their number and which ones they are.
 fn certified(rows: &str, found: &Certificate) -> String {
+    let percent = |share: f64| (1e6 * share).round() / 1e4;
     format!(
         "Of {rows} rows {:.1} % are answered, and {:.2} % of the answers are wrong. With {} % confidence the error rate on \
-         further rows of the same kind is at most {:.2} %.",
+         further rows of the same kind is at most the target, {} %.",
         100.0 * found.coverage,
         100.0 * found.risk,
-        100.0 * (1.0 - found.delta),
-        100.0 * found.bound,
+        percent(1.0 - found.delta),
+        percent(found.target),
     )
 }
 
 /// What was fitted for each type of question, in words.
 fn by_type(found: &BTreeMap<QuestionKind, Calibration>, risk: f64, delta: f64) -> String {
-    let confidence = 100.0 * (1.0 - delta);
+    let confidence = (1e6 * (1.0 - delta)).round() / 1e4;
     let line = |(kind, own): (&QuestionKind, &Calibration)| {
         let start =
             format!("{kind}: temperature {:.4}, fitted to {} rows", own.temperature, own.rows);

@@ -69,7 +69,7 @@ struct Answer<'a> {
     confidence: f64,
     entropy: f64,
     mutual_information: Option<f64>,
-    deviation: Option<f64>,
+    draws_deviation: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     threshold: Option<f64>,
     abstained: bool,
@@ -92,7 +92,7 @@ impl<'a> Answer<'a> {
             confidence: decided.confidence,
             entropy: decided.entropy,
             mutual_information: decided.mutual_information,
-            deviation: decided.deviation,
+            draws_deviation: decided.draws_deviation,
             threshold: decided.threshold,
             abstained: decided.abstained,
             draws: decided.draws,

@@ -105,8 +105,14 @@ fn seen(evaluation: &Evaluation, seen: &SeenRows, printer: Printer) -> BTreeMap<
     if !found.is_empty() {
         let part = |(used, rows): (&RowUse, &usize)| format!("{rows} {}", used.describe());
         let parts: Vec<String> = found.iter().map(part).collect();
+        // Rows that gave the interval are new to all else.
+        let what = if found.keys().all(|used| *used == RowUse::Interval) {
+            "coverage is not that"
+        } else {
+            "metrics are not those"
+        };
         printer.note(&format!(
-            "of these {} rows {}: the metrics are not those of new rows",
+            "of these {} rows {}: the {what} of new rows",
             evaluation.rows(),
             parts.join(", ")
         ));

@@ -9,6 +9,7 @@ use lrvd_bench::export::{
     AdapterReport, BaseReport, ModelCheck, ModuleReport, check_model, inspect_adapter,
     inspect_base, is_base,
 };
+use lrvd_burn::core::special::MedianKind;
 use lrvd_burn::device;
 
 use super::Outcome;
@@ -116,14 +117,16 @@ fn adapter(report: &AdapterReport) -> String {
         count(report.posterior_parameters),
         count(report.saved_parameters.values().sum()),
     ));
-    if let Some(threshold) = report.log_alpha_threshold {
-        lines.push(format!(
-            "{} directions were pruned; {} of those left have a log_alpha of {threshold} or more",
-            count(report.pruned),
-            count(report.above_threshold),
-        ));
+    let pruned = count(report.pruned);
+    match report.log_alpha_threshold.zip(report.above_threshold) {
+        Some((threshold, above)) => lines.push(format!(
+            "{pruned} directions were pruned; {} of those left have a log_alpha of {threshold} or more",
+            count(above),
+        )),
+        None if report.pruned > 0 => lines.push(format!("{pruned} directions were removed")),
+        None => {}
     }
-    lines.extend(report.temperatures.describe());
+    lines.extend(report.temperatures.describe().or_else(|| report.intervals.describe()));
     lines.join("\n")
 }
 
@@ -142,8 +145,9 @@ fn module(m: &ModuleReport, relevance: bool) -> Vec<String> {
     if relevance {
         let at =
             |i: usize| m.log_alpha.get(i).map_or_else(|| "-".to_owned(), |v| format!("{v:.3}"));
-        let n = m.log_alpha.len();
-        row.extend([at(0), at(n.saturating_sub(1) / 2), at(n.saturating_sub(1))]);
+        let median = MedianKind::Midpoint.of(&m.log_alpha);
+        let median = median.map_or_else(|| "-".to_owned(), |v| format!("{v:.3}"));
+        row.extend([at(0), median, at(m.log_alpha.len().saturating_sub(1))]);
     }
     row
 }

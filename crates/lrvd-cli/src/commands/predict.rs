@@ -8,6 +8,7 @@ use lrvd_bench::adapter::{
     InputRow, Inputs, Prediction, SavedClassifier, Withheld, read_inputs, stream_inputs,
 };
 use lrvd_bench::data::{Input, table};
+use lrvd_bench::method::Intervals;
 use lrvd_bench::{Error, Kind as ErrorKind, Result, kind_of};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -73,7 +74,9 @@ enum Kind<'a> {
     },
     Score {
         predicted: f64,
-        deviation: Option<f64>,
+        interval: Option<[f64; 2]>,
+        interval_level: Option<f64>,
+        draws_deviation: Option<f64>,
     },
 }
 
@@ -174,11 +177,16 @@ fn shown(answer: &Answer<'_>, labels: &[String], choices: &[String], most: usize
         [Some(answer.text), answer.pair].into_iter().flatten().collect::<Vec<_>>().join(" | "),
     ];
     match &answer.kind {
-        Kind::Score { predicted, deviation: None } => {
-            lines.push(format!("  {predicted:.4}{draws}"));
-        }
-        Kind::Score { predicted, deviation: Some(deviation) } => {
-            lines.push(format!("  {predicted:.4}, standard deviation {deviation:.4}{draws}"));
+        Kind::Score { predicted, interval, draws_deviation, .. } => {
+            let percent = 100.0 * Intervals::LEVEL;
+            let interval = interval.map_or_else(String::new, |[low, high]| {
+                format!(", {percent} % interval {low:.4} to {high:.4}")
+            });
+            let spread = match draws_deviation {
+                Some(deviation) => format!("; spread of {} draws {deviation:.4}", answer.draws),
+                None => draws,
+            };
+            lines.push(format!("  {predicted:.4}{interval}{spread}"));
         }
         Kind::Class { probs, entropy, mutual_information, abstained, .. } => {
             if *abstained == Some(true) {
@@ -283,8 +291,9 @@ fn answer<'a>(
     limit: Option<Withheld>,
 ) -> Answer<'a> {
     let (kind, draws) = match prediction {
-        Prediction::Score { score, deviation } => {
-            (Kind::Score { predicted: *score, deviation: *deviation }, draws)
+        &Prediction::Score { score, interval, draws_deviation } => {
+            let interval_level = interval.map(|_| Intervals::LEVEL);
+            (Kind::Score { predicted: score, interval, interval_level, draws_deviation }, draws)
         }
         Prediction::Class { probabilities, class, entropy, mutual_information, draws } => {
             let abstained = limit.map(|limit| limit.contains(probabilities, *entropy));
@@ -337,8 +346,14 @@ mod tests {
         let question = shown(&answer(kind(None), 0), &labels, &choices, SHOWN);
         assert!(question.contains("  intent 1 no    40.0 %\n  intent 0 yes"), "{question}");
         assert!(!question.contains("intent 2") && !question.contains("draws"), "{question}");
-        let score = Kind::Score { predicted: 3.25, deviation: Some(0.5) };
-        let found = shown(&answer(score, 2), &[], &[], SHOWN);
-        assert!(found.ends_with("\n  3.2500, standard deviation 0.5000 over 2 draws"), "{found}");
+        let score = |interval, draws_deviation| {
+            let interval_level = None;
+            Kind::Score { predicted: 3.25, interval, interval_level, draws_deviation }
+        };
+        let found = shown(&answer(score(Some([1.5, 5.0]), Some(0.5)), 2), &[], &[], SHOWN);
+        let words = "\n  3.2500, 95 % interval 1.5000 to 5.0000; spread of 2 draws 0.5000";
+        assert!(found.ends_with(words), "{found}");
+        let alone = shown(&answer(score(None, None), 0), &[], &[], SHOWN);
+        assert!(alone.ends_with("\n  3.2500"), "{alone}");
     }
 }

@@ -26,18 +26,26 @@ pub(super) fn table(header: &[&str], rows: Vec<Vec<String>>) -> String {
 }
 
 /// Metrics by number of draws: one row each, a column for every metric that any of them has. The floor is the mean ECE of a
-/// perfectly calibrated model on as many rows.
+/// perfectly calibrated model with the same confidences. `R2` is followed by its standard error over the rows.
 pub(super) fn metrics(
     by_draws: &BTreeMap<u32, Metrics>,
     reliability: &BTreeMap<u32, Reliability>,
 ) -> String {
     type Named = Vec<(String, Option<String>)>;
     let named = |k: &u32, m: &Metrics| -> Named {
-        let own = m.standard.iter().filter(|(name, _)| *name != "accuracy");
         let digits = |value: Option<f64>| value.map(|v| decimals(v, 4));
-        let mut named = vec![("accuracy".to_owned(), digits(m.accuracy))];
         let defined = |value: &Option<f64>| digits(*value).or_else(|| Some("undefined".to_owned()));
-        named.extend(own.map(|(name, value)| (name.clone(), defined(value))));
+        let own = m.standard.iter();
+        let own = own.filter(|(name, _)| !["accuracy", "r2_error"].contains(&name.as_str()));
+        let error = m.standard.get("r2_error").copied().flatten();
+        let shown = |name: &String, value: &Option<f64>| match (name.as_str(), value, error) {
+            ("r2", Some(value), Some(error)) => {
+                (name.clone(), Some(format!("{} ± {}", decimals(*value, 4), decimals(error, 4))))
+            }
+            _ => (name.clone(), defined(value)),
+        };
+        let mut named = vec![("accuracy".to_owned(), digits(m.accuracy))];
+        named.extend(own.map(|(name, value)| shown(name, value)));
         let others = [
             ("NLL".to_owned(), m.nll),
             ("ECE".to_owned(), m.ece),

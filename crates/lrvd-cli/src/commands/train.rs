@@ -3,12 +3,14 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use lrvd_bench::adapter::named_at;
+use lrvd_bench::adapter::{Adapter, OpenOptions, named_at};
 use lrvd_bench::data::Data;
+use lrvd_bench::export::{AdapterReport, inspect_adapter};
 use lrvd_bench::method::MethodName;
-use lrvd_bench::record::{CheckpointRecord, ParameterCounts};
+use lrvd_bench::record::CheckpointRecord;
 use lrvd_bench::settings::{CheckpointChoice, Layers, Training};
 use lrvd_bench::{Result, TrainOptions, TrainOutcome, UnknownName, train};
+use lrvd_burn::device;
 use serde_json::json;
 
 use super::config::overrides;
@@ -111,7 +113,10 @@ pub(super) fn run(arguments: TrainArguments, global: GlobalArguments, printer: P
             if let Some(chosen) = chosen {
                 printer.data(&table::metrics(&chosen.metrics, &chosen.reliability))?;
                 let start = record.rank_events.first().map(|event| event.total_rank);
-                printer.data(&sizes(chosen, start, &record.trainable_parameters))?;
+                // Those of the model that is saved: the record counts the last one.
+                let saved =
+                    Adapter::open(&adapter, &OpenOptions::default(), &device::open("cpu")?)?;
+                printer.data(&sizes(chosen, start, &inspect_adapter(&saved)?))?;
             }
         }
     }
@@ -119,23 +124,23 @@ pub(super) fn run(arguments: TrainArguments, global: GlobalArguments, printer: P
     Ok(ExitStatus::Done)
 }
 
-/// What was trained: the ranks of a checkpoint out of `start`, and the values by part.
-fn sizes(chosen: &CheckpointRecord, start: Option<u64>, trained: &ParameterCounts) -> String {
+/// Ranks of the saved checkpoint out of `start`, and its trained values by part.
+fn sizes(chosen: &CheckpointRecord, start: Option<u64>, saved: &AdapterReport) -> String {
     let CheckpointRecord { step, total_rank, average_rank, percent_rank, .. } = chosen;
     let of = start.map_or_else(String::new, |start| format!(" of {start}"));
-    let count = |n: u64| table::count(n as usize);
     let parts = [
-        (trained.adapter, "in adapters"),
-        (trained.posterior, "in the posterior"),
-        (trained.head, "in pooler and head"),
+        (saved.adapter_parameters, "in adapters"),
+        (saved.posterior_parameters, "in the posterior"),
+        (saved.saved_parameters.values().sum(), "in pooler and head"),
     ];
-    let parts = parts.iter().filter(|(n, _)| *n > 0);
-    let parts: Vec<String> = parts.map(|(n, part)| format!("{} {part}", count(*n))).collect();
+    let named = parts.iter().filter(|(n, _)| *n > 0);
+    let named: Vec<String> =
+        named.map(|(n, part)| format!("{} {part}", table::count(*n))).collect();
     format!(
         "step {step}: total rank {total_rank}{of}, {average_rank:.2} per module ({percent_rank:.0} % of the start)\n\
          trained values: {}, {} in all",
-        parts.join(", "),
-        count(trained.trained() + trained.head),
+        named.join(", "),
+        table::count(parts.iter().map(|(n, _)| n).sum()),
     )
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use lrvd_bench::adapter::{Continuation, Decided, Prediction, Withheld};
 use lrvd_bench::data::Invalid;
+use lrvd_bench::method::Intervals;
 use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 
@@ -49,8 +50,14 @@ pub(super) struct ClassAnswer {
 pub(super) struct ScoreAnswer {
     /// The number, averaged over the draws.
     predicted: f64,
-    /// Standard deviation over the draws; null below two of them.
-    deviation: Option<f64>,
+    /// Lower and upper end of the interval that holds the number with the probability `interval_level` or more, on average over
+    /// texts like those of the training file; null where none was fitted for this number of draws.
+    interval: Option<[f64; 2]>,
+    /// 0.95; null without an interval.
+    interval_level: Option<f64>,
+    /// Standard deviation over the draws, which leaves out the noise of the numbers: the spread of the draws, not an error of the
+    /// number. Null below two of them.
+    draws_deviation: Option<f64>,
     /// How many draws the answer is averaged over; 0 at the mean of the posterior.
     draws: usize,
 }
@@ -74,9 +81,13 @@ impl Answer {
         withheld: Option<Withheld>,
     ) -> Self {
         match prediction {
-            Prediction::Score { score, deviation } => {
-                Self::Score(ScoreAnswer { predicted: score, deviation, draws })
-            }
+            Prediction::Score { score, interval, draws_deviation } => Self::Score(ScoreAnswer {
+                predicted: score,
+                interval,
+                interval_level: interval.map(|_| Intervals::LEVEL),
+                draws_deviation,
+                draws,
+            }),
             Prediction::Class { probabilities, class, entropy, mutual_information, draws } => {
                 let abstained = withheld.map(|those| those.contains(&probabilities, entropy));
                 let given = |names: &[String]| {

@@ -286,8 +286,8 @@ pub(super) struct ClassifierCard {
     pub(super) decides: bool,
     /// Whether inputs are pairs of texts, questions about a passage; null where that is not known.
     pub(super) pairs: Option<bool>,
-    /// The temperature of the answers with the number of held-out rows that it was fitted to, or that they are not calibrated,
-    /// in words; null where the method fits none.
+    /// The temperature of the answers, or the half-width of the interval of numbers, with the number of held-out rows that it was
+    /// fitted to, or that they are not calibrated, in words; null where nothing is fitted.
     pub(super) calibration: Option<String>,
     /// Draws where a request names no number.
     pub(super) draws: usize,
@@ -350,7 +350,7 @@ impl ClassifierCard {
             },
             decides: classifier.is_decider(),
             pairs: info.pairs,
-            calibration: info.temperatures.describe(),
+            calibration: info.temperatures.describe().or_else(|| info.intervals.describe()),
             draws,
             seed,
             abstain_above: allowed_draws.iter().filter_map(above).collect(),

@@ -300,7 +300,8 @@ mod tests {
                 if inputs.iter().any(|input| text(input) == "odd 1") {
                     return Err(Fault::Text("odd".to_owned()));
                 }
-                let score = || Prediction::Score { score: 0.5, deviation: None };
+                let score =
+                    || Prediction::Score { score: 0.5, interval: None, draws_deviation: None };
                 Ok(inputs.iter().map(|_| Answer::new(score(), &[], &[], 0, None)).collect())
             };
         work(&queue, &Metrics::default(), 4, |(), _, _| is_shared, answer);
@@ -380,7 +381,7 @@ mod tests {
             if !go_on(&[]) {
                 return Err(Fault::Model);
             }
-            let score = Prediction::Score { score: 0.5, deviation: None };
+            let score = Prediction::Score { score: 0.5, interval: None, draws_deviation: None };
             Ok(vec![Answer::new(score, &[], &[], 0, None)])
         };
         work(&queue, &Metrics::default(), 4, |(), _, _| true, answer);

@@ -70,8 +70,9 @@ pub(super) struct Own {
     x_entropy: f64,
     /// Between answer and weights, nats; null without draws.
     x_mutual_information: Option<f64>,
-    /// Standard deviation over the draws of a score, or of the probability of true; null of a choice and below two draws.
-    x_deviation: Option<f64>,
+    /// Standard deviation over the draws of a score, or of the probability of true, which leaves out the spread of the
+    /// probabilities themselves; null of a choice and below two draws.
+    x_draws_deviation: Option<f64>,
     /// Whether the confidence is below the threshold; null where there is none. The answer is given all the same.
     x_abstained: Option<bool>,
     /// The confidence that `lrvd abstain fit` found for a target risk; null where there is none.
@@ -88,7 +89,7 @@ impl Own {
             x_confidence: (answer.kind == QuestionKind::Noul).then_some(answer.confidence),
             x_entropy: answer.entropy,
             x_mutual_information: answer.mutual_information,
-            x_deviation: answer.deviation,
+            x_draws_deviation: answer.draws_deviation,
             x_abstained: answer.threshold.map(|_| answer.abstained),
             x_threshold: answer.threshold,
             x_draws: answer.draws,

@@ -15,11 +15,11 @@ pub(crate) use probability::log_sum_exp;
 
 pub use calibration::{Binning, DEFAULT_BINS, ReliabilityBin, ReliabilityDiagram, ece_floor};
 pub use decision::{choice_confidence, expected_level, score_confidence};
-pub use outliers::{ClassDistance, ClassMoments, conformal_p};
+pub use outliers::{ClassDistance, ClassMoments, conformal_p, conformal_radius};
 pub use predictions::{NLL_FLOOR, Predictions};
 pub use probability::{
     ROW_SUM_TOLERANCE, Uncertainty, argmax_rows, free_energy, log_softmax, mean_probability,
     softmax, uncertainty,
 };
 pub use selective::{RiskCoverage, RiskCoveragePoint, error_rate_bound};
-pub use statistics::{Aurocs, auroc, average_ranks, mean, pearson, sample_sd, spearman};
+pub use statistics::{Aurocs, auroc, average_ranks, mean, pearson, r_squared, sample_sd, spearman};

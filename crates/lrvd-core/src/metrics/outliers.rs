@@ -1,8 +1,9 @@
-//! How unlike the training texts an input is: the distance of its features, and the share of calibration rows that are as far.
+//! Conformal statements from rows that a model was not fitted to: the share of them that is as unlike the training texts as an
+//! input, by the distance of its features, and the interval around a predicted number.
 
 use std::collections::BTreeMap;
 
-use crate::error::{Error, check_finite, check_same_length, some_rows};
+use crate::error::{Error, check_finite, check_range, check_same_length, some_rows};
 use crate::linalg::Cholesky;
 
 /// Squared Mahalanobis distance of features to the nearest class mean, with one covariance for all classes.
@@ -78,10 +79,20 @@ impl ClassMoments {
     ///
     /// # Errors
     ///
-    /// The rows have no spread around their means, as a single one has not.
+    /// [`Error::Undefined`] if no row differs from the mean of its class, as a class of one row does not.
     pub fn distance(self) -> Result<ClassDistance, Error> {
         let width = self.width;
         let n = self.rows as f64;
+        if self.scatter.iter().step_by(width + 1).all(|&spread| spread <= 0.0) {
+            let (rows, classes) = (self.rows, self.classes.len());
+            return Err(Error::undefined(
+                "the feature distance",
+                format_args!(
+                    "needs rows that differ from the mean of their class, and {rows} rows of {classes} classes have none: pass \
+                     at least two texts of a class"
+                ),
+            ));
+        }
         let mut covariance = self.scatter;
         for i in 0..width {
             for j in 0..=i {
@@ -171,11 +182,82 @@ pub fn conformal_p(calibration: &[f64], score: f64) -> f64 {
     (1 + larger) as f64 / (calibration.len() + 1) as f64
 }
 
+/// Half-width of the interval around a prediction that holds the true number with a probability of at least `level`, from the
+/// differences `residuals` of rows that neither trained nor chose the model; `None` if there are too few rows.
+///
+/// ```text
+/// radius = the k-th smallest |r_i|,   k = ⌈(n + 1)·level⌉;   none if k > n: .95 needs 19 rows
+/// level ≤ P(|y − ŷ| ≤ radius) ≤ level + 1/(n + 1)            the upper limit where no two |r_i| are equal
+/// ```
+///
+/// The probability is over the rows and the new number together, if these are exchangeable, whatever the law of the numbers and
+/// however wrong the model. Given the rows it varies as a Beta(k, n + 1 − k), and it holds on average over the inputs, not for
+/// each of them.
+///
+/// Source: Vovk et al. 2005: Algorithmic Learning in a Random World, section 2.2; Lei et al. 2018, arXiv:1604.04173 (split
+/// conformal prediction).
+pub fn conformal_radius(residuals: &[f64], level: f64) -> Result<Option<f64>, Error> {
+    check_range("level", level, 0.0, 1.0)?;
+    check_finite("residuals", residuals)?;
+    let k = ((residuals.len() + 1) as f64 * level).ceil() as usize;
+    let mut sizes: Vec<f64> = residuals.iter().map(|residual| residual.abs()).collect();
+    sizes.sort_by(f64::total_cmp);
+    Ok(sizes.get(k.max(1) - 1).copied())
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::noise::{Draws, NoiseKey};
     use crate::testing::assert_near;
+
+    #[test]
+    fn a_radius_is_the_smallest_that_enough_residuals_do_not_exceed() {
+        let residuals: Vec<f64> =
+            (1..=40).map(|i| f64::from(i) * if i % 2 == 0 { -0.5 } else { 0.5 }).collect();
+        let radius = |n: usize, level| conformal_radius(&residuals[..n], level).unwrap();
+        // ⌈19·.95⌉ = 19 of 18, ⌈20·.95⌉ = 19 of 19, ⌈41·.95⌉ = 39 of 40, ⌈41·.5⌉ = 21 of 40.
+        assert_eq!([radius(18, 0.95), radius(19, 0.95)], [None, Some(9.5)]);
+        assert_eq!([radius(40, 0.95), radius(40, 0.5)], [Some(19.5), Some(10.5)]);
+        assert_eq!([radius(0, 0.5), radius(40, 1.0)], [None, None]);
+        assert!(conformal_radius(&residuals, 1.5).is_err());
+        assert!(conformal_radius(&[f64::NAN; 20], 0.5).is_err());
+    }
+
+    /// Numbers with known noise by [`Draws`], a model that is off by a bias: normal noise, one that depends on the input, and a
+    /// Cauchy law, which has no variance.
+    #[test]
+    fn an_interval_covers_new_numbers_as_often_as_its_level_says() {
+        const TRIALS: usize = 2000;
+        const NEW: usize = 20;
+        type Noise = fn(&mut Draws) -> f64;
+        let laws: [(&str, Noise); 3] = [
+            ("normal", |draws| 0.7 * draws.normal()),
+            ("heteroscedastic", |draws| (0.1 + 2.0 * draws.uniform()) * draws.normal()),
+            ("cauchy", |draws| draws.normal() / draws.normal()),
+        ];
+        for (law, noise) in laws {
+            for (n, level) in [(19, 0.95), (40, 0.95), (200, 0.95), (200, 0.8)] {
+                let mut draws = Draws::new(NoiseKey::new(n as u64 + 1));
+                let mut residual = || 0.3 + noise(&mut draws);
+                let mut covered = 0;
+                for _ in 0..TRIALS {
+                    let rows: Vec<f64> = (0..n).map(|_| residual()).collect();
+                    let radius = conformal_radius(&rows, level).unwrap().unwrap();
+                    covered += (0..NEW).filter(|_| residual().abs() <= radius).count();
+                }
+                // The coverage of a trial has the variance of Beta(k, n + 1 − k), and that of its new numbers.
+                let share = covered as f64 / (TRIALS * NEW) as f64;
+                let k = (level * (n + 1) as f64).ceil();
+                let expected = k / (n + 1) as f64;
+                let spread = expected * (1.0 - expected);
+                let error = (spread / (n + 2) as f64 + spread / NEW as f64) / TRIALS as f64;
+                let apart = (share - expected).abs();
+                assert!(apart < 4.0 * error.sqrt(), "{law}, {n} rows: {share}, {expected}");
+            }
+        }
+    }
 
     /// Values by NumPy: `numpy.linalg.solve` with the covariance and the shrinkage of the formula.
     #[test]
@@ -205,7 +287,9 @@ mod tests {
         assert_eq!(ClassDistance::from_parts(means.clone(), root.clone(), 3), Ok(fitted));
         assert!(ClassDistance::from_parts(means.clone(), root[1..].to_vec(), 3).is_err());
         assert!(ClassDistance::from_parts(means, vec![0.0; 9], 3).is_err());
-        assert!(ClassDistance::fit(&[1.0, 2.0], &[0], 2).is_err(), "one row is its own mean");
+        // One row of each class is its own mean.
+        let alone = ClassDistance::fit(&[1.0, 2.0, 3.0, 5.0], &[0, 4], 2).unwrap_err().to_string();
+        assert!(alone.contains("2 rows of 2 classes have none"), "{alone}");
         assert!(ClassDistance::fit(&[1.0, f64::NAN], &[0], 2).is_err());
     }
 

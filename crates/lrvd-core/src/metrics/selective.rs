@@ -91,8 +91,9 @@ impl RiskCoverage {
         self.points.iter().rev().find(|point| point.risk <= target).copied()
     }
 
-    /// The largest coverage whose risk on further examples is at most `target` with confidence `1 − delta`, and the upper
-    /// confidence limit of its risk; `None` if these examples certify no threshold.
+    /// The largest coverage whose risk on further examples is at most `target` with confidence `1 − delta`; `None` if these
+    /// examples certify no threshold. What is certified is `target` itself: a smaller limit for the threshold that was chosen by
+    /// these examples would be exceeded more often than `delta`.
     ///
     /// ```text
     /// n_c = the smallest n for which c errors of n certify:  error_rate_bound(c, n, delta) ≤ target
@@ -109,16 +110,12 @@ impl RiskCoverage {
     /// confidences, and for the risk on further examples of the same distribution if that risk exceeds `target` from some
     /// coverage on. It does not hold for examples that were used to train or choose the model.
     ///
-    /// The limit is never above `target`, and neither is the risk on these examples, whatever `delta` is. No examples certify
-    /// anything with a `delta` of 0, unless `target` is 1.
+    /// The risk on these examples is never above `target`, whatever `delta` is. No examples certify anything with a `delta` of 0,
+    /// unless `target` is 1.
     ///
     /// Source: Bretz et al. 2011, doi:10.1002/bimj.201000239 (the fallback procedure, of Wiens 2003); Angelopoulos et al. 2021,
     /// Learn then Test, arXiv:2110.01052 (family-wise tests of thresholds); Geifman, El-Yaniv 2017, arXiv:1705.08500 (the problem).
-    pub fn certified(
-        &self,
-        target: f64,
-        delta: f64,
-    ) -> Result<Option<(RiskCoveragePoint, f64)>, Error> {
+    pub fn certified(&self, target: f64, delta: f64) -> Result<Option<RiskCoveragePoint>, Error> {
         check_range("target", target, 0.0, 1.0)?;
         check_range("delta", delta, 0.0, 1.0)?;
         // A probability is positive, also one that underflows. The second condition follows from the third one for levels up to
@@ -131,12 +128,8 @@ impl RiskCoverage {
         let starts = || (1..).map(|k| 4_usize.pow(k - 1) - 1);
         let last = self.points.len() - 1;
         let rows = self.points[last].accepted;
-        // The test at `target` succeeded, so only rounding can lift the limit above it.
-        let bounded = |point: RiskCoveragePoint| {
-            (point, error_rate_bound(point.errors, point.accepted, delta).min(target))
-        };
         if target == 1.0 {
-            return Ok(Some(bounded(self.points[last])));
+            return Ok(Some(self.points[last]));
         }
         let shares =
             starts().take_while(|&errors| certifies(errors, rows / 2, delta)).count().max(1);
@@ -165,7 +158,7 @@ impl RiskCoverage {
                 }
             }
         }
-        Ok(best.map(bounded))
+        Ok(best)
     }
 }
 
@@ -264,8 +257,8 @@ mod tests {
                 for seed in 0..trials {
                     let (confidence, correct) = drawn(n, seed * 7919 + 1, rate);
                     let curve = RiskCoverage::new(&confidence, &correct).unwrap();
-                    let Some((point, bound)) = curve.certified(0.1, 0.1).unwrap() else { continue };
-                    assert!(bound <= 0.1 && point.risk < bound);
+                    let Some(point) = curve.certified(0.1, 0.1).unwrap() else { continue };
+                    assert!(point.risk < 0.1);
                     certified += 1;
                     broken += u64::from(risk(1.0 - point.threshold) > 0.1);
                 }
@@ -284,14 +277,11 @@ mod tests {
         let confidence: Vec<f64> = (0..1000).map(|i| 1.0 - f64::from(i) / 1000.0).collect();
         let correct: Vec<bool> = (0..1000).map(|i| i < 300 || i % 10 != 9).collect();
         let curve = RiskCoverage::new(&confidence, &correct).unwrap();
-        let (point, bound) = curve.certified(0.02, 0.05).unwrap().unwrap();
+        let point = curve.certified(0.02, 0.05).unwrap().unwrap();
         assert_eq!((point.accepted, point.errors), (277, 0));
-        assert!((bound - error_rate_bound(0, 277, 0.05)).abs() < 1e-15 && bound < 0.02);
-        // Without an error all are answered, by the bound of all.
+        // Without an error all are answered.
         let curve = RiskCoverage::new(&confidence, &[true; 1000]).unwrap();
-        let (point, bound) = curve.certified(0.02, 0.05).unwrap().unwrap();
-        assert_eq!(point.accepted, 1000);
-        assert!((bound - (1.0 - 0.05_f64.powf(1e-3))).abs() < 1e-12);
+        assert_eq!(curve.certified(0.02, 0.05).unwrap().unwrap().accepted, 1000);
     }
 
     #[test]
@@ -300,7 +290,7 @@ mod tests {
         // n_0 fails, n_3 has a share of the level, and all follow it.
         let correct: Vec<bool> = (0..1000).map(|i| i != 5 && i != 700).collect();
         let curve = RiskCoverage::new(&confidence, &correct).unwrap();
-        let (point, _) = curve.certified(0.02, 0.05).unwrap().unwrap();
+        let point = curve.certified(0.02, 0.05).unwrap().unwrap();
         assert_eq!((point.accepted, point.errors), (1000, 2));
     }
 
@@ -309,7 +299,7 @@ mod tests {
         let certified = |n: usize, target, delta| {
             let confidence: Vec<f64> = (0..n).map(|i| i as f64).collect();
             let curve = RiskCoverage::new(&confidence, &vec![true; n]).unwrap();
-            curve.certified(target, delta).unwrap().map(|(point, _)| point.accepted)
+            curve.certified(target, delta).unwrap().map(|point| point.accepted)
         };
         // ln .05 / ln .98 = 148.3.
         assert_eq!((certified(148, 0.02, 0.05), certified(149, 0.02, 0.05)), (None, Some(149)));
@@ -317,7 +307,7 @@ mod tests {
         assert_eq!((certified(50, 0.5, 0.0), certified(2, 1.0, 0.0)), (None, Some(2)));
         // All of one confidence: one threshold.
         let curve = RiskCoverage::new(&[0.5; 200], &[true; 200]).unwrap();
-        assert_eq!(curve.certified(0.02, 0.05).unwrap().unwrap().0.accepted, 200);
+        assert_eq!(curve.certified(0.02, 0.05).unwrap().unwrap().accepted, 200);
         assert!(curve.certified(-0.1, 0.5).is_err() && curve.certified(0.5, f64::NAN).is_err());
     }
 

@@ -39,6 +39,31 @@ pub fn spearman(predicted: &[f64], target: &[f64]) -> Result<f64, Error> {
     pearson(&average_ranks(predicted), &average_ranks(target))
 }
 
+/// Coefficient of determination of predictions, and its standard error over the rows (infinitesimal jackknife).
+///
+/// ```text
+/// R²   = 1 − Σ (y − ŷ)² / Σ (y − ȳ)²          1 is perfect, 0 the mean of these targets, below 0 worse than that
+/// s.e. = √( Σ u² / (n(n − 1)) ),   u = ((y − ŷ)² − (1 − R²)(y − ȳ)²) / V,   V = Σ (y − ȳ)² / n
+/// ```
+///
+/// Source: Efron 1982: The Jackknife, the Bootstrap and Other Resampling Plans, chapter 6.
+pub fn r_squared(predicted: &[f64], target: &[f64]) -> Result<(f64, f64), Error> {
+    check_same_length("predicted", predicted.len(), "target", target.len())?;
+    check_at_least("target", target.len(), 2)?;
+    check_finite("predicted", predicted)?;
+    let center = mean(target)?;
+    let variance = mean(&target.iter().map(|y| (y - center).powi(2)).collect::<Vec<_>>())?;
+    if variance == 0.0 || target.iter().all(|&y| y == target[0]) {
+        return Err(Error::undefined("R²", "needs targets that differ"));
+    }
+    let squares: Vec<f64> = predicted.iter().zip(target).map(|(p, y)| (p - y).powi(2)).collect();
+    let rest = mean(&squares)? / variance;
+    let influence = |(square, y): (&f64, &f64)| (square - rest * (y - center).powi(2)) / variance;
+    let sum: f64 = squares.iter().zip(target).map(influence).map(|u| u * u).sum();
+    let n = target.len() as f64;
+    Ok((1.0 - rest, (sum / (n * (n - 1.0))).sqrt()))
+}
+
 /// Ranks from 1, smallest value first; equal values share the average of their places.
 pub fn average_ranks(values: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..values.len()).collect();
@@ -278,6 +303,19 @@ mod tests {
         assert!((pearson(&x, &y).unwrap() - 9.0 / (5.0f64 * 34.0).sqrt()).abs() < 1e-15);
         // Ranks of y: 3, 1.5, 1.5, 4 with mean 2.5; products −0.75 + 0.5 − 0.5 + 2.25 = 1.5; squares 4.5.
         assert!((spearman(&x, &y).unwrap() - 1.5 / (5.0f64 * 4.5).sqrt()).abs() < 1e-15);
+    }
+
+    #[test]
+    fn the_determination_of_targets_and_its_error() {
+        // By Python's fractions: ȳ = 3, V = 3/2, R² = 1 − (5/4)/(3/2), u = −14/9, 0, −5/9, 19/9, the square of the error 97/162.
+        let (p, y) = ([2.0, 3.0, 4.0, 6.0], [1.0, 3.0, 4.0, 4.0]);
+        let (value, error) = r_squared(&p, &y).unwrap();
+        assert_near(&[value, error], &[1.0 / 6.0, (97.0_f64 / 162.0).sqrt()], 1e-14);
+        assert_eq!(r_squared(&y, &y), Ok((1.0, 0.0)));
+        assert!(matches!(r_squared(&[1.0, 2.0], &[0.1; 2]), Err(Error::Undefined { .. })));
+        assert!(
+            r_squared(&[1.0], &[1.0]).is_err() && r_squared(&[f64::NAN, 1.0], &[1.0, 2.0]).is_err()
+        );
     }
 
     #[test]

@@ -83,16 +83,16 @@ fn what_the_grid_certifies_is_below_its_target() {
         let deltas = if n > 10_000 { &[0.05][..] } else { &[0.0, 0.05, 0.5, 0.9, 1.0] };
         for &delta in deltas {
             let found = curve.certified(target, delta).unwrap();
-            if let Some((point, bound)) = found {
-                assert!(point.risk <= target && bound <= target, "{n} {errors} {target} {delta}");
-                let own = error_rate_bound(point.errors, point.accepted, delta);
-                assert!((own - bound).abs() < 1e-12 && delta > 0.0);
+            if let Some(point) = found {
+                let bound = error_rate_bound(point.errors, point.accepted, delta);
+                assert!(point.risk <= target && delta > 0.0, "{n} {errors} {target} {delta}");
+                assert!(bound <= target + 1e-12, "{n} {errors} {target} {delta}: {bound}");
             }
             // Errors are spread, so that a part is as wrong as the whole.
             let is_worse = errors as f64 > 1.5 * target * n as f64;
             assert!(!(is_worse && delta <= 0.05 && found.is_some()), "{n} {errors} {target}");
             let all_pass = delta == 0.05 && tail < 1e-6;
-            let all = found.is_some_and(|(point, _)| point.accepted == n);
+            let all = found.is_some_and(|point| point.accepted == n);
             assert!(all || !all_pass, "{n} {errors} {target}: {found:?}");
         }
     }
