@@ -220,9 +220,10 @@ pub fn train(
             }
         });
     }
-    let order = OrderConfig { held_out, ..OrderConfig::shuffled(batch) };
-    let mut batches = Ordered::new(&texts, order, config.seed)?;
-    let last = Subset { of: &texts, rows: (texts.len() - held_out..texts.len()).collect() };
+    let trained = texts.len() - held_out;
+    let first = Subset { of: &texts, rows: (0..trained).collect() };
+    let last = Subset { of: &texts, rows: (trained..texts.len()).collect() };
+    let mut batches = Ordered::new(&first, OrderConfig::shuffled(batch), config.seed)?;
     let (mut at, mut loss) = (Vec::new(), f64::NAN);
     let mut sink = |event: &Event| {
         if let Event::Step { loss: found, .. } = event {

@@ -72,3 +72,10 @@ pub struct ObjectiveParts {
     /// Divisor of the KL.
     pub divisor: f64,
 }
+
+impl ObjectiveParts {
+    /// The KL, if it is part of the objective.
+    pub fn weighted_kl(&self) -> Option<f64> {
+        (self.kl_weight != 0.0).then_some(self.kl)
+    }
+}

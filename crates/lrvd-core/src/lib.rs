@@ -37,6 +37,7 @@ pub mod linalg;
 pub mod metrics;
 pub mod moments;
 pub mod noise;
+pub mod non_inferiority;
 pub mod posterior;
 pub mod prune;
 pub mod schedule;

@@ -1,7 +1,6 @@
-//! Pruning: the statistic of rank components, the rule that keeps some of them at the steps of a schedule, and the comparison of
-//! two models on the same held-out rows.
+//! Pruning: the statistic of rank components, and the rule that keeps some of them at the steps of a schedule.
 
-use crate::error::{Error, check_at_least, check_length, check_numbers, check_range};
+use crate::error::{Error, check_numbers, check_range};
 use crate::family::{EPS_MEAN, VariationalFamily, clamp_log_variance};
 use crate::kl::{ArdPrior, ArdScales, kl_ard};
 use crate::posterior::{Entry, Factor, Posterior};
@@ -243,40 +242,6 @@ impl PruneSchedule {
     }
 }
 
-/// How two models differ on the same rows.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct PairedDifference {
-    /// Mean difference of their losses, row by row.
-    pub mean: f64,
-    /// Its standard error, `sd/√rows` with n − 1; 0 for one row.
-    pub standard_error: f64,
-}
-
-/// The 95 % quantile of the standard normal distribution.
-const NORMAL_95: f64 = 1.644_853_626_951_472_7;
-
-impl PairedDifference {
-    /// The upper end of the one-sided 95 % interval of the mean difference, `mean + 1.645·standard_error`, by the normal
-    /// distribution: for a hundred rows or more.
-    pub fn upper(self) -> f64 {
-        self.mean + NORMAL_95 * self.standard_error
-    }
-
-    /// That of `losses` less `others`.
-    ///
-    /// Rows that are hard for both add nothing to its error.
-    pub fn new(losses: &[f64], others: &[f64]) -> Result<Self, Error> {
-        check_at_least("losses", losses.len(), 1)?;
-        check_length("others", others.len(), losses.len())?;
-        let differences: Vec<f64> = losses.iter().zip(others).map(|(x, y)| x - y).collect();
-        let n = differences.len() as f64;
-        let mean = differences.iter().sum::<f64>() / n;
-        let squares: f64 = differences.iter().map(|d| (d - mean).powi(2)).sum();
-        let standard_error = if n < 2.0 { 0.0 } else { (squares / (n - 1.0) / n).sqrt() };
-        Ok(Self { mean, standard_error })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -372,19 +337,5 @@ mod tests {
         }
         assert!(PruneSchedule::new(0, 0, None).is_err());
         assert!(PruneSchedule::new(10, 1, Some(9)).is_err());
-    }
-
-    #[test]
-    fn a_difference_is_paired_by_rows() {
-        // Differences 0.4, -0.2, 0.4, -0.2: mean 0.1, sd √(0.36/3), standard error √0.03.
-        let apart = PairedDifference::new(&[1.4, 1.3, 0.9, 0.8], &[1.0, 1.5, 0.5, 1.0]).unwrap();
-        assert!((apart.mean - 0.1).abs() < 1e-15);
-        assert!((apart.standard_error - 0.03_f64.sqrt()).abs() < 1e-12);
-        // 0.1 + 1.644854 · √0.03
-        assert!((apart.upper() - 0.384_897).abs() < 1e-6, "{apart:?}");
-        // Rows that are hard for both add no error.
-        let apart = PairedDifference::new(&[9.5, 0.5], &[9.0, 0.0]).unwrap();
-        assert_eq!((apart.mean, apart.standard_error), (0.5, 0.0));
-        assert!(PairedDifference::new(&[0.5], &[]).is_err());
     }
 }

@@ -1,5 +1,7 @@
 //! Rows that a run keeps out of training: how many, and what is fitted to them.
 
+use lrvd_burn::train::MIN_HELD_OUT;
+
 use super::MethodName;
 use crate::data::PreparedTask;
 use crate::data::batch::TokenisedExample;
@@ -8,12 +10,12 @@ use crate::settings::{Config, holdout_share};
 /// Rows that something is fitted to after training.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FittedRows {
-    /// Nothing is fitted. Rows that were held out for ranks take part in training afterwards.
+    /// Nothing is fitted. Rows that were held out choose ranks.
     #[default]
     None,
-    /// Those that were held out, which never take part in training.
+    /// Those that were held out.
     Holdout,
-    /// Those of the validation split. Rows that were held out for ranks take part in training afterwards.
+    /// Those of the validation split. Rows that were held out choose ranks alone.
     Validation,
 }
 
@@ -40,7 +42,8 @@ impl Holdout {
     /// The setting `holdout`, where it is not 0. Otherwise what a method needs: Laplace's prior its setting, a
     /// temperature and a search for ranks [`holdout_share`]. A temperature alone is fitted to the validation rows where these
     /// were drawn from the training file (`drawn_validation`) and the model is not chosen by them (`checkpoint`, `patience`).
-    /// Rows that cut ranks then fit nothing, and take part in the refinement. Scores have no temperature.
+    /// Rows that choose ranks then fit nothing, and none are held out for that if they would be too few
+    /// ([`MIN_HELD_OUT`]). Scores have no temperature.
     pub fn new(
         method: MethodName,
         config: &Config,
@@ -49,8 +52,9 @@ impl Holdout {
         is_regression: bool,
     ) -> Self {
         let own = (method.can().holdout)(config);
-        let (tempered, searches) = (method.is_tempered(), method.search(config).is_some());
-        let tempered = tempered && !is_regression;
+        let tempered = method.is_tempered() && !is_regression;
+        let is_enough = holdout_share(rows) * rows as f64 >= MIN_HELD_OUT as f64;
+        let searches = is_enough && method.search(config).is_some();
         let usual = |is_needed: bool| if is_needed { holdout_share(rows) } else { 0.0 };
         if config.holdout > 0.0 {
             Self { share: config.holdout, fitted: FittedRows::Holdout }
@@ -88,7 +92,7 @@ mod tests {
         // Validation rows of a separate file, and of a suite, are not fitted to.
         assert_eq!(of("lora+ts", &default, false, false), (0.1, holdout));
         assert_eq!(of("lora+ts", &default, true, true), (0.0, none));
-        // Ranks are cut by a tenth that takes part afterwards, unless the temperature needs it.
+        // Ranks are chosen by a tenth.
         assert_eq!(drawn("bayeslora", &default), (0.1, none));
         assert_eq!(drawn("bayeslora+ts", &default), (0.1, validation));
         assert_eq!(of("bayeslora+ts", &default, false, false), (0.1, holdout));
@@ -98,6 +102,9 @@ mod tests {
         for config in [patient, best] {
             assert_eq!(drawn("lora+ts", &config), (0.1, holdout));
         }
+        // Too few rows choose nothing, and are trained on.
+        let few = Holdout::new(MethodName::BAYES_LORA, &default, 990, true, false);
+        assert_eq!((few.share, few.fitted), (0.0, none));
         let given = Config { holdout: 0.3, ..default.clone() };
         assert_eq!(drawn("lora+ts", &given), (0.3, holdout));
         assert_eq!(drawn("lora", &given), (0.3, holdout));

@@ -222,12 +222,13 @@ impl std::ops::Add for ParameterCounts {
 #[serde(deny_unknown_fields)]
 pub struct EvalPoint {
     pub step: u64,
+    /// Mean training objective since the last entry: likelihood, weighted KL and penalty.
     #[serde(with = "real")]
     pub loss: Option<f64>,
     /// Mean training negative log-likelihood since the last entry, nats per example.
     #[serde(with = "real")]
     pub nll: Option<f64>,
-    /// KL of the posterior from its prior, nats.
+    /// KL of the posterior from its prior at the last step, nats; null where it is not part of the objective.
     #[serde(with = "real")]
     pub kl: Option<f64>,
     pub kl_weight: Option<f64>,
@@ -249,8 +250,11 @@ pub struct EvalPoint {
 #[serde(deny_unknown_fields)]
 pub struct Checkpoints {
     pub last: Option<CheckpointRecord>,
-    /// The best by the validation metric: chosen on the data it is reported on, so optimistic.
+    /// The best by the validation metric: chosen on the data it is reported on, so optimistic if there are several candidates.
     pub best: Option<CheckpointRecord>,
+    /// Evaluations that `best` was chosen among. Those before a search cuts the ranks are not candidates.
+    #[serde(default)]
+    pub candidates: u64,
 }
 
 impl Checkpoints {

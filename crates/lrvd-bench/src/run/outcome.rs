@@ -111,7 +111,11 @@ pub(super) fn record(
         status: RunStatus::Finished,
         rank_budget: RankBudget { n_modules: last_record.ranks.len() as u32, ..budget.clone() },
         steps: state.done as u64,
-        checkpoints: Checkpoints { last: Some(last_record), best: best_record },
+        checkpoints: Checkpoints {
+            last: Some(last_record),
+            best: best_record,
+            candidates: journal.candidates as u64,
+        },
         train_seconds: journal.train_seconds,
         evaluate_seconds: journal.evaluate_seconds + begun.elapsed().as_secs_f64(),
         peak_memory_bytes: context.memory.bytes(),
@@ -154,7 +158,7 @@ pub(crate) fn summary(record: &RunRecord, goal: &Goal) -> String {
     )
 }
 
-/// The evaluations as a record has them; only a posterior's KL is included.
+/// The evaluations as a record has them; only a posterior's KL is included, where it is part of the objective.
 fn history(config: &Config, method: MethodName, points: Vec<train::EvalPoint>) -> Vec<EvalPoint> {
     let point = |point: train::EvalPoint| {
         let metric = |name: &str| point.evaluation.metrics.get(name).copied();
@@ -163,7 +167,7 @@ fn history(config: &Config, method: MethodName, points: Vec<train::EvalPoint>) -
             step: point.step as u64,
             loss: point.parts.map(|p| p.loss),
             nll: point.parts.map(|p| p.nll),
-            kl: posterior.map(|p| p.kl),
+            kl: posterior.and_then(|p| p.weighted_kl()),
             kl_weight: posterior.map(|p| p.kl_weight / p.divisor),
             learning_rate: config.learning_rate * point.rate_factor,
             accuracy: metric("accuracy"),
@@ -250,10 +254,11 @@ pub(super) fn held_out(
     context: &RunContext<'_>,
     model: &AutoModel,
     method: &DynMethod,
-) -> Result<Vec<f64>> {
+) -> Result<train::HeldOutLosses> {
     let rows = &context.task.holdout;
     if context.task.goal.is_texts() {
-        return Ok(tokens(context, model, rows, 0)?.row_losses());
+        let rows = tokens(context, model, rows, 0)?.row_losses();
+        return Ok(train::HeldOutLosses { rows, measure: train::LossMeasure::Tokens });
     }
     let examples = context.examples(rows);
     let logits = method.predict(model, &context.inputs(&examples), 0)?;

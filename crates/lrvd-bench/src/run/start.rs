@@ -10,8 +10,8 @@ use burn::module::Module as _;
 use burn::tensor::{DType, Device};
 use lrvd_burn::model::AdapterTargets;
 use lrvd_burn::train::{
-    self, Checkpoints, DrawPolicy, Evaluation, Inputs, Observer, OrderConfig, Ordered, Outcome,
-    TrainState, latest_checkpoint, load_checkpoint,
+    self, Checkpoints, DrawPolicy, Evaluation, HeldOutLosses, Inputs, Observer, OrderConfig,
+    Ordered, Outcome, TrainState, latest_checkpoint, load_checkpoint,
 };
 use lrvd_models::{AutoModel, TokenBatch};
 
@@ -147,7 +147,7 @@ impl<'a> Run<'a> {
         let (held, all) = (holdout.len(), train.len() + holdout.len());
         let searched = || {
             format!(
-                "{held} of {all} training rows, drawn by class, cut the ranks before they are trained on"
+                "{held} of {all} training rows, drawn by class, are held out: they choose the ranks"
             )
         };
         match self.fitted {
@@ -252,7 +252,7 @@ impl<'a> Run<'a> {
     /// The run in `folder` at its newest checkpoint or its start, with whatever could fail at the first step checked.
     pub(crate) fn open(&self, folder: &Path) -> Result<RunState> {
         let context = self.context();
-        batches(&context, &training(&context, &self.task.train), 0)?;
+        batches(&context, &training(&context, &self.task.train))?;
         let mut run = self.start.fresh()?;
         if let Some(path) = latest_checkpoint(&folder.join(CHECKPOINT_DIR))? {
             load_checkpoint(&path, &mut run.state, &mut *run.method)?;
@@ -268,12 +268,8 @@ pub fn fit(
     stop: &AtomicBool,
     sink: &mut dyn ProgressSink,
 ) -> Result<Outcome> {
-    let RunContext { task, fitted, .. } = *context;
-    // Rows held out take part at the end, once they have cut the ranks, unless something is fitted to them afterwards.
-    let waiting = if fitted == FittedRows::Holdout { &[] } else { &task.holdout[..] };
-    let rows = [&task.train, waiting].concat();
-    let rows = training(context, &rows);
-    let mut batches = batches(context, &rows, waiting.len())?;
+    let rows = training(context, &context.task.train);
+    let mut batches = batches(context, &rows)?;
     let mut observer = Watched { context, checkpoints, stop, sink };
     run.fit(&mut batches, &mut observer)
 }
@@ -282,15 +278,13 @@ fn training<'a>(context: &RunContext<'a>, rows: &'a [TokenisedExample]) -> Token
     TokenExamples { smoothing: context.config.label_smoothing, ..context.examples(rows) }
 }
 
-/// `rows` in their order, the last of them held out until they have cut the ranks.
 fn batches<'a>(
     context: &RunContext<'_>,
     rows: &'a TokenExamples<'_>,
-    held_out: usize,
 ) -> Burn<Ordered<'a, TokenBatch>> {
     let config = context.config;
     let Config { batch_size, bucketing, last_batch, accumulation, .. } = *config;
-    let order = OrderConfig { batch_size, bucketing, last_batch, accumulation, held_out };
+    let order = OrderConfig { batch_size, bucketing, last_batch, accumulation };
     Ordered::new(rows, order, context.seed)
 }
 
@@ -313,9 +307,9 @@ impl Observer<AutoModel, DynMethod> for Watched<'_> {
         evaluate(self.context, model, method).map(Some)
     }
 
-    fn held_out(&mut self, model: &AutoModel, method: &DynMethod) -> Result<Vec<f64>> {
+    fn held_out(&mut self, model: &AutoModel, method: &DynMethod) -> Result<HeldOutLosses> {
         if self.context.task.holdout.is_empty() {
-            return Ok(Vec::new());
+            return Ok(HeldOutLosses::default());
         }
         held_out(self.context, model, method)
     }

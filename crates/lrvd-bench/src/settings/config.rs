@@ -177,23 +177,25 @@ settings! {
     /// ```text
     /// train    the whole model for `steps` steps at its mean, without divergence, as LoRA is trained
     /// rotate   every update to its singular directions
-    /// cut      the fewest directions over all modules whose held-out loss is non-inferior to that of the whole model: the upper end of
-    ///          the one-sided 95 % interval of the mean difference is at most `margin`
+    /// cut      ever fewer directions over all modules, up to the first size whose held-out loss is not shown to be non-inferior to
+    ///          that of the whole model: a test at 5 % that the mean difference is at most `margin`
     /// refine   `refine · steps` further steps with the posterior, at `rate` times the learning rates; the means stay if they are
     ///          non-inferior to the whole model, too
     /// ```
     ///
-    /// The held-out rows are `holdout` of the training rows, or a tenth and at most 5000. Fewer than 100 show nothing: all ranks stay.
+    /// The held-out rows are `holdout` of the training rows, or a tenth and at most 5000; no step is trained on them. Fewer than 100 would
+    /// show nothing: none are held out, and all ranks stay.
     #[derive(Copy)]
     #[serde(default)]
     pub struct RankSearchSettings {
-        /// The most that the held-out loss may rise by the cut, nats a row (squared error of numbers).
+        /// The most that the held-out loss may rise by the cut: nats a row, of numbers a share of the variance of their labels.
         margin: f64 = 0.01, in 0.0..=1e3;
         /// Steps of the refinement as a share of `steps`.
         refine: f64 = 0.1, in 0.0..=1.0;
         /// Peak learning rates of the refinement as a share of those of the whole model.
         rate: f64 = 0.1, in 0.0..=1e3;
-        /// What the noise of a draw may cost, nats a row: the weight of the divergence in the refinement follows from it.
+        /// What the noise of a draw may cost, nats a row, of numbers a share of the variance of their labels: the weight of the
+        /// divergence in the refinement follows from it.
         noise: f64 = 0.01, in 0.0..=1e6;
         /// What the noise starts the refinement with: `ln` of its energy over that of the mean, the same for every rank.
         log_alpha: f64 = -4.0, in -20.0..=0.0;

@@ -194,7 +194,7 @@ impl RunInput<'_> {
             ..last.clone()
         });
         let record = RunRecord {
-            checkpoints: Checkpoints { last, best: None },
+            checkpoints: Checkpoints { last, best: None, candidates: 0 },
             train_seconds: records().map(|r| r.train_seconds).sum(),
             evaluate_seconds: records().map(|r| r.evaluate_seconds).sum(),
             trainable_parameters: records()

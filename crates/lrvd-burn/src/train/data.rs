@@ -2,8 +2,10 @@
 
 use burn::module::Module;
 use burn::tensor::{Device, Int, Tensor, TensorData, activation};
+use lrvd_core::metrics::mean;
 
 use crate::error::Error;
+use crate::host::values;
 use crate::model::NamedModule;
 use crate::sampling::Pass;
 
@@ -69,6 +71,16 @@ impl Targets {
         let Self::Classes(one_hot) = self else { return None };
         let classes = one_hot.clone().argmax(1).into_data();
         Some(classes.iter::<i64>().map(|class| class as usize).collect())
+    }
+
+    /// Variance of scores around their mean; `None` of other targets, and of scores that are all equal.
+    pub fn variance(&self) -> Option<f64> {
+        let Self::Scores(scores) = self else { return None };
+        let scores = values(scores.clone());
+        let center = mean(&scores).ok()?;
+        let squares: Vec<f64> = scores.iter().map(|score| (score - center).powi(2)).collect();
+        let is_constant = scores.iter().all(|&score| score == scores[0]);
+        mean(&squares).ok().filter(|_| !is_constant)
     }
 
     /// The targets `times` over, copy after copy.

@@ -11,8 +11,11 @@ use super::config::{PART_SHIFT, TrainConfig};
 use super::data::{Batch, Model, Targets, negative_log_likelihood};
 use super::method::{Method, Placement, RankChange, Setup, StepSizes, StepState, Terms};
 use super::order::Ordered;
+use super::pace::Pace;
 use super::run::Run;
-use super::state::{BestInfo, BestModel, EvalPoint, Evaluation, RankCause, RankEvent, TrainState};
+use super::state::{
+    BestInfo, BestModel, EvalPoint, Evaluation, MeanParts, RankCause, RankEvent, TrainState,
+};
 use super::watch::{Event, Observer};
 use crate::error::Error;
 use crate::objective::{Objective, ObjectiveParts};
@@ -50,8 +53,8 @@ pub(super) struct Loop<'a, 'b, M: Model, T: ?Sized, O> {
     pub(super) setup: Setup,
     pub(super) batches: &'a mut Ordered<'b, M::Input>,
     pub(super) observer: &'a mut O,
-    /// The objective of the last step, and the factor of its learning rates.
-    pub(super) last: Option<(ObjectiveParts, f64)>,
+    /// Factor of the learning rates of the last step.
+    pub(super) last_factor: Option<f64>,
 }
 
 impl<M, T, O> Loop<'_, '_, M, T, O>
@@ -94,8 +97,7 @@ where
         let &Stage { until, end, start, peak, part, .. } = stage;
         let (every, n_train) = (self.run.config.evaluate_every, self.batches.n_train());
         let journal = &self.run.state.journal;
-        let (evaluations, evaluation_seconds) = (journal.history.len(), journal.evaluate_seconds);
-        let mut pace = Pace { evaluations, evaluation_seconds, ..Pace::default() };
+        let mut pace = Pace::new(journal.history.len(), journal.evaluate_seconds);
         while self.run.state.done < until {
             let history = &self.run.state.journal.history;
             if let Some(n) = stage.patience
@@ -103,7 +105,12 @@ where
             {
                 let done = self.run.state.done;
                 self.note(format!(
-                    "stopped at step {done} of {until}: {n} evaluations are no better than that of step {best}"
+                    "stopped at step {done} of {until}: {} no better than that of step {best}",
+                    if n == 1 {
+                        "1 evaluation is".to_owned()
+                    } else {
+                        format!("{n} evaluations are")
+                    }
                 ));
                 break;
             }
@@ -111,7 +118,7 @@ where
             let step = self.run.state.done;
             let micro_batches = self.batches.next_step()?;
             let rows: Vec<_> = micro_batches.iter().map(|batch| batch.targets.rows()).collect();
-            if pace.steps == 0 {
+            if pace.is_new() {
                 let tokens: Vec<_> = micro_batches.iter().map(|batch| batch.tokens).collect();
                 debug!(step, ?rows, ?tokens, "first batches");
             }
@@ -128,20 +135,20 @@ where
             state.position = Some(self.batches.position());
             let seconds = clock.elapsed().as_secs_f64();
             state.journal.train_seconds += seconds;
-            pace.steps += 1;
-            pace.examples += rows.iter().sum::<usize>();
-            pace.step_seconds += seconds;
+            pace.add(rows.iter().sum(), seconds);
             let done = state.done;
-            self.last = Some((parts, factor));
-            let ObjectiveParts { loss, nll, kl, .. } = parts;
-            trace!(done, loss, nll, kl, factor, "step");
+            state.journal.recent = Some(MeanParts::and(state.journal.recent, parts));
+            self.last_factor = Some(factor);
+            let ObjectiveParts { loss, nll, .. } = parts;
+            let kl = parts.weighted_kl();
+            trace!(done, loss, nll, ?kl, factor, "step");
             self.observer.event(&Event::Step {
                 done,
                 loss,
                 nll,
                 kl,
                 total_rank: self.run.state.total_rank(),
-                examples_per_second: pace.examples as f64 / pace.step_seconds,
+                examples_per_second: pace.examples_per_second(),
                 seconds_left: pace.seconds_left(done, end, every),
             });
             // The end of the run is evaluated when its model is settled.
@@ -209,11 +216,14 @@ where
     fn evaluate(&mut self, factor: f64) -> Result<(), O::Error> {
         let clock = Instant::now();
         let Run { state, method, config, .. } = &mut *self.run;
-        let Some(evaluation) = self.observer.evaluate(&state.model.clone().valid(), method)? else {
+        // Masked directions may have grown since the mask; they are no part of the model that is kept.
+        let model = state.compacted();
+        let Some(evaluation) = self.observer.evaluate(&model.clone().valid(), method)? else {
             return Ok(());
         };
-        let (step, ranks, (parts, last)) = (state.done, state.ranks(), self.last.unzip());
-        let (rate_factor, total_rank) = (last.unwrap_or(factor), ranks.values().sum());
+        let (step, ranks) = (state.done, state.ranks());
+        let parts = state.journal.recent.take().map(|recent| recent.parts);
+        let (rate_factor, total_rank) = (self.last_factor.unwrap_or(factor), ranks.values().sum());
         let Evaluation { metric, score, metrics } = evaluation.clone();
         // A run that ends by its patience keeps the model that it waited from.
         let chosen_by = match config.patience {
@@ -221,10 +231,10 @@ where
             None => score,
         };
         state.journal.history.push(EvalPoint { step, parts, rate_factor, total_rank, evaluation });
+        state.journal.candidates += usize::from(chosen_by.is_some());
         if let Some(score) = chosen_by
             && state.best.as_ref().is_none_or(|best| score > best.info.score)
         {
-            let model = state.compacted();
             let removed = state.journal.removed.clone();
             state.best = Some(BestModel { model, info: BestInfo { step, score, ranks, removed } });
         }
@@ -249,30 +259,6 @@ fn waited(patience: usize, history: &[EvalPoint]) -> Option<usize> {
     let losses: Vec<f64> = history.iter().map(|point| loss(&point.evaluation)).collect();
     let (best, _) = losses.iter().enumerate().min_by(|a, b| a.1.total_cmp(b.1))?;
     (losses.len() > best + patience).then(|| history[best].step)
-}
-
-/// How long steps and evaluations take, to estimate the time that is left.
-#[derive(Default)]
-struct Pace {
-    /// Steps of the stage, their examples and seconds.
-    steps: usize,
-    examples: usize,
-    step_seconds: f64,
-    /// Evaluations of the run with their checkpoints.
-    evaluations: usize,
-    evaluation_seconds: f64,
-}
-
-impl Pace {
-    /// Seconds from the end of step `done` to that of the last of `steps`, with an evaluation after every `every` steps and
-    /// after the last one.
-    fn seconds_left(&self, done: usize, steps: usize, every: usize) -> f64 {
-        let mean = |seconds: f64, n: usize| if n == 0 { 0.0 } else { seconds / n as f64 };
-        let due = |before: usize| before.saturating_sub(1) / every;
-        let evaluations = due(steps).saturating_sub(due(done)) + 1;
-        steps.saturating_sub(done) as f64 * mean(self.step_seconds, self.steps)
-            + evaluations as f64 * mean(self.evaluation_seconds, self.evaluations)
-    }
 }
 
 /// The part of a method that a stage of a run trains.
@@ -433,20 +419,4 @@ pub(crate) fn update<M: Model, T: Method<M> + ?Sized>(
 
 fn finite(name: &'static str, value: f64, step: usize) -> Result<f64, Error> {
     if value.is_finite() { Ok(value) } else { Err(Error::Diverged { name, step, value }) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_time_that_is_left_counts_steps_and_evaluations() {
-        let mut pace = Pace { steps: 2, step_seconds: 5.0, ..Pace::default() };
-        assert_eq!(pace.seconds_left(2, 40, 10), 38.0 * 2.5);
-        (pace.evaluations, pace.evaluation_seconds) = (2, 12.0);
-        // After steps 10, 20, 30 and 40; the one after step 10 is still due when step 10 is done.
-        for (done, expected) in [(2, 119.0), (10, 99.0), (11, 90.5), (40, 6.0)] {
-            assert_eq!(pace.seconds_left(done, 40, 10), expected, "{done}");
-        }
-    }
 }

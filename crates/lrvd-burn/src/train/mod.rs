@@ -5,6 +5,7 @@
 
 mod bayes_lora;
 mod checkpoint;
+mod choice;
 mod config;
 mod data;
 mod fit;
@@ -12,6 +13,7 @@ mod lora;
 mod method;
 mod observed;
 mod order;
+mod pace;
 mod predict;
 mod run;
 mod search;
@@ -21,6 +23,9 @@ mod watch;
 
 pub use bayes_lora::{BayesLora, OptimizerOnPrune, Pruning, Turn};
 pub use checkpoint::{Checkpoints, latest_checkpoint, load_checkpoint};
+pub use choice::{
+    Choice, ChoicePoint, HeldOutLosses, LossMeasure, MIN_HELD_OUT, calibrated_losses,
+};
 pub use config::{MAX_SEED, TrainConfig, check_seed};
 pub use data::{Batch, Examples, Model, Rows, Subset, Targets, negative_log_likelihood};
 pub use fit::Outcome;
@@ -33,16 +38,16 @@ pub use observed::Observed;
 pub use order::{
     Bucketing, LastBatch, OrderConfig, OrderState, Ordered, evaluation_batches, restore_order,
 };
+pub use pace::Smooth;
 pub use predict::{
     ClassAnswer, DrawPolicy, DrawSeed, Inputs, Logits, PassWatch, PredictionDraws, ScoreAnswer,
 };
 pub use run::{Run, load_adapter};
 pub(crate) use run::{check_base, write_adapter};
-pub use search::{
-    Choice, ChoicePoint, CutModel, Direction, RankSearch, calibrated_losses, directions, keep,
-};
+pub use search::{CutModel, Direction, RankSearch, directions, keep};
 pub use state::{
-    BestInfo, BestModel, EvalPoint, Evaluation, InUse, Journal, RankCause, RankEvent, TrainState,
+    BestInfo, BestModel, EvalPoint, Evaluation, InUse, Journal, MeanParts, RankCause, RankEvent,
+    TrainState,
 };
 pub use tokens::{TokenAnswers, token_answers};
 pub use watch::{Event, Observer, ProgressSink, Silent, Watch};

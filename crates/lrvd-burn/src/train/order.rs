@@ -3,7 +3,7 @@
 use lrvd_core::noise::{Draws, NoiseKey, Stream, permutation};
 use serde::{Deserialize, Serialize};
 
-use super::data::{Batch, Examples};
+use super::data::{Batch, Examples, Targets};
 use crate::error::Error;
 
 /// What a batch has in common.
@@ -49,15 +49,13 @@ pub struct OrderConfig {
     /// Micro-batches of like lengths that a batch is cut into, which are padded less than the whole; a divisor of
     /// `batch_size`. The examples of a step are the same, and so is the mean of its gradients.
     pub accumulation: usize,
-    /// Examples at the end that take no part until they are [merged](Ordered::merge_holdout).
-    pub held_out: usize,
 }
 
 impl OrderConfig {
     /// Plain shuffling of all examples, last batch kept, one batch a step.
     pub const fn shuffled(batch_size: usize) -> Self {
         let (bucketing, last_batch) = (Bucketing::Shuffled, LastBatch::Keep);
-        Self { batch_size, bucketing, last_batch, accumulation: 1, held_out: 0 }
+        Self { batch_size, bucketing, last_batch, accumulation: 1 }
     }
 
     /// All batches of one epoch over examples of `sizes`: a pure function of `seed`, sizes and epoch.
@@ -93,14 +91,9 @@ impl OrderConfig {
 pub struct OrderState {
     /// Epoch, counted from 0.
     pub epoch: u32,
-    /// Whether held-out examples were added to the others.
-    pub merged: bool,
     /// Batches of this epoch that were given out.
     pub next_batch: usize,
 }
-
-/// Mixed into the seed of the order of all rows, once the held-out ones are among them.
-const MERGED_SALT: u64 = 0x5441_4b45_4e49_4e21;
 
 /// An endless sequence of training steps over examples in memory, whose position can be stored: from the same position the
 /// same batches follow.
@@ -132,7 +125,7 @@ impl<'a, I> Ordered<'a, I> {
                 "`accumulation` is {accumulation}, which does not divide `batch_size` = {batch_size}"
             )));
         }
-        let found = examples.len().saturating_sub(config.held_out);
+        let found = examples.len();
         let expected = if config.last_batch == LastBatch::Keep { 1 } else { batch_size };
         if found < expected {
             return Err(Error::Argument(format!(
@@ -145,32 +138,31 @@ impl<'a, I> Ordered<'a, I> {
         Ok(order)
     }
 
-    /// Examples that take part.
-    fn rows(&self, position: OrderState) -> usize {
-        self.examples.len() - if position.merged { 0 } else { self.config.held_out }
-    }
-
     fn enter(&mut self, position: OrderState) {
-        let mut sizes = self.examples.sizes();
-        sizes.truncate(self.rows(position));
-        let seed = if position.merged { self.seed ^ MERGED_SALT } else { self.seed };
-        self.batches = self.config.batches(seed, &sizes, position.epoch);
+        self.batches = self.config.batches(self.seed, &self.examples.sizes(), position.epoch);
         self.position = position;
     }
 
     /// Number of answers in the training examples, one each unless they are tokens: what a divergence may be divided by,
     /// as the likelihood is averaged over answers.
     pub fn n_train(&self) -> usize {
-        (0..self.rows(self.position)).map(|index| self.examples.answers(index)).sum()
+        (0..self.examples.len()).map(|index| self.examples.answers(index)).sum()
+    }
+
+    /// [Variance](Targets::variance) of the scores of the training examples.
+    pub fn score_variance(&self) -> Result<Option<f64>, Error> {
+        let is_scores =
+            !self.examples.is_empty() && matches!(self.examples.targets(&[0])?, Targets::Scores(_));
+        Ok(if is_scores { self.examples.all_targets()?.variance() } else { None })
     }
 
     /// The micro-batches of the next step, whose gradients are summed.
     pub fn next_step(&mut self) -> Result<Vec<Batch<I>>, Error> {
-        let OrderState { epoch, merged, next_batch } = self.position;
+        let OrderState { epoch, next_batch } = self.position;
         let mut indices = std::mem::take(&mut self.batches[next_batch]);
         self.position.next_batch += 1;
         if self.position.next_batch == self.batches.len() {
-            self.enter(OrderState { epoch: epoch.wrapping_add(1), merged, next_batch: 0 });
+            self.enter(OrderState { epoch: epoch.wrapping_add(1), next_batch: 0 });
         }
         let accumulation = self.config.accumulation;
         if accumulation > 1 {
@@ -189,11 +181,6 @@ impl<'a, I> Ordered<'a, I> {
 
     /// Continues from `position`.
     pub fn seek(&mut self, position: OrderState) -> Result<(), Error> {
-        if position.merged && self.config.held_out == 0 {
-            return Err(Error::other(format!(
-                "the order cannot go to {position:?}: held-out rows had been added there, and it holds none out"
-            )));
-        }
         self.enter(position);
         let (next, expected) = (position.next_batch, self.batches.len());
         if next >= expected {
@@ -202,15 +189,6 @@ impl<'a, I> Ordered<'a, I> {
             )));
         }
         Ok(())
-    }
-
-    /// Adds the examples that were held out to the others, from a new epoch on. Returns how many there are.
-    pub fn merge_holdout(&mut self) -> usize {
-        let added = self.examples.len() - self.rows(self.position);
-        if added > 0 {
-            self.enter(OrderState { merged: true, ..OrderState::default() });
-        }
-        added
     }
 }
 
@@ -248,7 +226,6 @@ mod tests {
     use burn::tensor::{Device, Tensor};
 
     use super::*;
-    use crate::train::Targets;
 
     /// Texts of these lengths, read as their lengths.
     struct Texts(Vec<usize>);
@@ -284,11 +261,6 @@ mod tests {
         for (n, config, expected) in [
             (3, drop, "3 examples make no batch, expected at least 4"),
             (0, shuffled, "0 examples make no batch, expected at least 1"),
-            (
-                3,
-                OrderConfig { held_out: 3, ..shuffled },
-                "0 examples make no batch, expected at least 1",
-            ),
             (3, OrderConfig::shuffled(0), "`batch_size` is 0, expected at least 1"),
             (3, flat, "`window` is 0, expected at least 1"),
             (3, parts(0), "`accumulation` is 0, which does not divide `batch_size` = 4"),
@@ -297,13 +269,12 @@ mod tests {
             assert_eq!(make(n, config).err().unwrap().to_string(), expected);
         }
         let mut order = make(9, shuffled).unwrap();
-        let mut seek = |next_batch, merged| {
-            let error = order.seek(OrderState { epoch: 5, merged, next_batch }).err();
+        let mut seek = |next_batch| {
+            let error = order.seek(OrderState { epoch: 5, next_batch }).err();
             error.map(|error| error.to_string()).unwrap_or_default()
         };
-        assert_eq!(seek(2, false), "");
-        assert_eq!(seek(3, false), "order resumes at batch 3, but an epoch has 3 batches");
-        assert!(seek(2, true).contains("holds none out"));
+        assert_eq!(seek(2), "");
+        assert_eq!(seek(3), "order resumes at batch 3, but an epoch has 3 batches");
     }
 
     #[test]
@@ -333,21 +304,5 @@ mod tests {
             whole.sort_unstable();
             assert_eq!(parts, whole);
         }
-    }
-
-    #[test]
-    fn held_out_rows_are_added_to_the_others() {
-        let texts = Texts((0..40).collect());
-        let config = OrderConfig { held_out: 6, ..OrderConfig::shuffled(4) };
-        let mut source = Ordered::new(&texts, config, 3).unwrap();
-        let seen = |source: &mut Ordered<'_, Vec<usize>>, steps: usize| -> Vec<usize> {
-            (0..steps).flat_map(|_| source.next_step().unwrap().remove(0).input).collect()
-        };
-        assert!(seen(&mut source, 12).iter().all(|&row| row < 34));
-        assert_eq!((source.n_train(), source.merge_holdout(), source.n_train()), (34, 6, 40));
-        let rows = seen(&mut source, 25);
-        let times = |row: usize| rows.iter().filter(|&&seen| seen == row).count();
-        assert!((0..40).all(|row| (2..=3).contains(&times(row))), "{rows:?}");
-        assert_eq!(source.merge_holdout(), 0);
     }
 }

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::choice::Choice;
 use super::order::OrderState;
-use super::search::{Choice, CutModel};
+use super::search::CutModel;
 use crate::model::{NamedModule, observe, ranks};
 use crate::objective::ObjectiveParts;
 use crate::optimizer::AdamW;
@@ -136,9 +137,39 @@ pub struct Journal {
     pub evaluate_seconds: f64,
     /// Statistics of pruned directions when they were pruned, by module path.
     pub removed: BTreeMap<String, Vec<f64>>,
+    /// Mean over the steps since the last evaluation.
+    pub recent: Option<MeanParts>,
+    /// Evaluations with a score that the best model was chosen among: of a search those after its cut.
+    pub candidates: usize,
     /// The number of directions that was kept, of a method that searches it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub choice: Option<Choice>,
+}
+
+/// Mean of the objective over some steps.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MeanParts {
+    /// Number of steps.
+    pub steps: usize,
+    /// Mean of loss, likelihood and penalty; the KL, its weight and divisor are those of the last step.
+    pub parts: ObjectiveParts,
+}
+
+impl MeanParts {
+    /// The mean of `earlier` steps and one more.
+    pub(crate) fn and(earlier: Option<Self>, last: ObjectiveParts) -> Self {
+        let Some(Self { steps, parts }) = earlier else { return Self { steps: 1, parts: last } };
+        let steps = steps + 1;
+        let mean = |mean: f64, value: f64| mean + (value - mean) / steps as f64;
+        let parts = ObjectiveParts {
+            loss: mean(parts.loss, last.loss),
+            nll: mean(parts.nll, last.nll),
+            penalty: mean(parts.penalty, last.penalty),
+            ..last
+        };
+        Self { steps, parts }
+    }
 }
 
 /// One evaluation.
@@ -147,7 +178,7 @@ pub struct Journal {
 pub struct EvalPoint {
     /// Completed steps.
     pub step: usize,
-    /// The objective of the last step; `None` before the first.
+    /// Mean of the objective over the steps since the last evaluation; `None` without such a step.
     pub parts: Option<ObjectiveParts>,
     /// Factor of every learning rate at that step.
     pub rate_factor: f64,

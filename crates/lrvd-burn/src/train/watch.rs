@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use lrvd_core::metrics::{Predictions, mean};
 
 use super::checkpoint::Checkpoints;
+use super::choice::{HeldOutLosses, LossMeasure, calibrated_losses};
 use super::data::{Examples, Model, Targets};
 use super::method::Method;
 use super::predict::Inputs;
-use super::search::calibrated_losses;
 use super::state::{Evaluation, TrainState};
 use super::tokens::token_answers;
 use crate::error::Error;
@@ -38,15 +38,15 @@ pub enum Event {
         done: usize,
         /// The objective: everything below, weighted, and any penalty.
         loss: f64,
-        /// Mean negative log-likelihood of the batch, nats.
+        /// Mean negative log-likelihood of the batch, nats; of scores the mean squared error.
         nll: f64,
-        /// Unweighted KL, nats; 0 without a posterior.
-        kl: f64,
+        /// Unweighted KL, nats; `None` where it is not part of the objective.
+        kl: Option<f64>,
         /// Sum of ranks over all adapters.
         total_rank: usize,
-        /// Training examples per second of training, evaluations not counted.
+        /// Training examples per second of the last steps, evaluations not counted.
         examples_per_second: f64,
-        /// Estimated seconds to the last step and its evaluation.
+        /// Estimated seconds to the last step and its evaluation, at the rate of the last steps.
         seconds_left: f64,
     },
     /// The validation split was evaluated.
@@ -129,10 +129,10 @@ pub trait Observer<M: Model, T: Method<M> + ?Sized> {
         Ok(None)
     }
 
-    /// The loss of `model` on every row that was held out of training, if any, for a [search](super::RankSearch) of ranks. Of
+    /// Losses of `model` on the rows that are held out of training, if any, for a [search](super::RankSearch) of ranks. Of
     /// classes best by [`calibrated_losses`](super::calibrated_losses).
-    fn held_out(&mut self, _model: &M, _method: &T) -> Result<Vec<f64>, Self::Error> {
-        Ok(Vec::new())
+    fn held_out(&mut self, _model: &M, _method: &T) -> Result<HeldOutLosses, Self::Error> {
+        Ok(HeldOutLosses::default())
     }
 
     /// Saves a checkpoint; called after every evaluation, before a stop and at the end.
@@ -155,7 +155,7 @@ pub struct Watch<'a, I> {
     /// scores. The best model is the one of the largest accuracy or smallest error, of tokens that of the smallest negative
     /// log-likelihood.
     pub validation: Option<&'a dyn Examples<Input = I>>,
-    /// Rows for a [search](super::RankSearch) of ranks, which training must not see before. Without them all ranks are kept.
+    /// Rows for a [search](super::RankSearch) of ranks, which training must not see. Without them all ranks are kept.
     pub held_out: Option<&'a dyn Examples<Input = I>>,
     /// Where checkpoints are kept.
     pub checkpoints: Option<&'a Checkpoints>,
@@ -218,11 +218,12 @@ where
         }))
     }
 
-    fn held_out(&mut self, model: &M, method: &T) -> Result<Vec<f64>, Error> {
-        let Some(examples) = self.held_out else { return Ok(Vec::new()) };
+    fn held_out(&mut self, model: &M, method: &T) -> Result<HeldOutLosses, Error> {
+        let Some(examples) = self.held_out else { return Ok(HeldOutLosses::default()) };
         let targets = examples.all_targets()?;
         if matches!(targets, Targets::Tokens { .. }) {
-            return Ok(token_answers(model, examples, BATCH_SIZE, 0, 0, None)?.row_losses());
+            let rows = token_answers(model, examples, BATCH_SIZE, 0, 0, None)?.row_losses();
+            return Ok(HeldOutLosses { rows, measure: LossMeasure::Tokens });
         }
         calibrated_losses(&method.predict(model, &Inputs::new(examples), 0)?, &targets)
     }

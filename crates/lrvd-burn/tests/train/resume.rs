@@ -9,14 +9,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// The end of the name of a log-variance.
 const NOISE: &str = "rank_log_sigma2";
 
-/// Trains to the end without a break, and once more with a stop after every step; the last `held_out` rows take part after the
-/// cut of a search.
-fn compare<T: Method<Net>>(start: impl Fn() -> Run<Net, T>, held_out: usize) -> Run<Net, T> {
+/// Trains to the end without a break, and once more with a stop after every step.
+fn compare<T: Method<Net>>(start: impl Fn() -> Run<Net, T>) -> Run<Net, T> {
     let (validation, chosen_by) = (examples(8, 12), examples(9, 200));
     let folder = tempfile::tempdir().unwrap();
     let fit = |run: &mut Run<Net, T>, checkpoints: &Checkpoints, stop: &AtomicBool| {
-        let order = OrderConfig { held_out, ..OrderConfig::shuffled(8) };
-        let mut batches = Ordered::new(leaked(examples(7, 30)), order, run.config.seed).unwrap();
+        let mut batches = batches(&run.config);
         let mut watch = Watch {
             validation: Some(&validation),
             held_out: Some(&chosen_by),
@@ -50,7 +48,6 @@ fn compare<T: Method<Net>>(start: impl Fn() -> Run<Net, T>, held_out: usize) -> 
     journal.train_seconds = expected.train_seconds;
     journal.evaluate_seconds = expected.evaluate_seconds;
     assert_eq!(&journal, expected);
-    assert_eq!(broken.state.position.unwrap().merged, held_out > 0);
     broken
 }
 
@@ -61,7 +58,7 @@ fn a_resumed_run_is_the_run_without_a_break_also_across_prunes(
     optimizer: OptimizerOnPrune,
 ) {
     let pruning = pruned().pruning.map(|p| Pruning { placement, optimizer, ..p });
-    let run = compare(|| run(BayesLora { pruning, ..pruned() }, &config(10)), 0);
+    let run = compare(|| run(BayesLora { pruning, ..pruned() }, &config(10)));
     assert!((1..5).contains(&run.state.total_rank()));
 }
 
@@ -86,16 +83,19 @@ fn a_search_for_ranks_resumes_across_the_cut(
     #[case] margin: f64,
     #[case] expected: RangeInclusive<usize>,
 ) {
-    let run = compare(|| searching(margin, 0.2), 6);
+    let run = compare(|| searching(margin, 0.2));
     assert_eq!((run.state.done, run.steps()), (46, 46));
     let choice = run.state.journal.choice.clone().unwrap();
     assert_eq!((choice.step, choice.rows, choice.points[0].total_rank), (40, 200, 5));
     assert_eq!((choice.points[0].difference, choice.points[0].upper), (0.0, 0.0));
-    // Every size that is tried and is within the margin is at least as large as the one that is kept.
-    let within = choice.points.iter().filter(|point| point.upper <= margin);
-    assert_eq!(within.map(|point| point.total_rank).min(), Some(choice.total_rank()));
+    // The first size that fails, if there is one, is the last that is tried.
+    let failed = choice.points.iter().position(|point| point.upper > margin);
+    assert_eq!(choice.chosen, choice.points.len() - 1 - usize::from(failed.is_some()));
+    assert!(failed.is_none_or(|place| place == choice.chosen + 1), "{choice:?}");
     assert_eq!(ranks(&run.state.model)[0].1, choice.total_rank());
     assert!(run.state.cut.is_none());
+    // Evaluations after steps 44 and 46; those before the cut are of other ranks.
+    assert_eq!(run.state.journal.candidates, 2);
     assert!(expected.contains(&choice.total_rank()), "{choice:?}");
     // The posterior was fitted. A draw may cost .01 nats: 2 · .01 · 30 rows over 6 + 8 entries a rank.
     let expected = 0.6 / (14 * choice.total_rank()) as f64;
@@ -199,7 +199,7 @@ fn a_run_that_turns_its_adapters_resumes_too() {
     let config = config(10);
     let turn = Some(Turn { after: 5, kl_factor: 0.5 });
     let method = BayesLora { turn, pruning: None, noise_rate_factor: 5.0, ..pruned() };
-    let turned = compare(|| run(method.clone(), &config), 0);
+    let turned = compare(|| run(method.clone(), &config));
     let plain = trained(run(BayesLora { turn: None, ..method.clone() }, &config));
     assert!(numbers(&turned.state) != numbers(&plain.state));
     // The moments were reset by the rotation.

@@ -3,7 +3,8 @@
 use super::*;
 use burn::backend::autodiff::NodeId;
 use lrvd_burn::optimizer::{GroupRates, ParameterGroups};
-use lrvd_burn::train::{latest_checkpoint, load_adapter};
+use lrvd_burn::train::{AdaLora, Evaluation, Observer, latest_checkpoint, load_adapter};
+use lrvd_core::adalora::AdaLoraConfig;
 use lrvd_core::family::VariationalFamily;
 use std::fs;
 use std::sync::atomic::AtomicBool;
@@ -30,23 +31,66 @@ fn lora() -> Lora {
 fn a_model_of_one_layer_learns_and_reports() {
     let config = TrainConfig { evaluate_every: 20, ..config(60) };
     let (mut run, mut batches) = of_one(lora(), 3e-2, &config);
-    let (validation, mut steps, mut evaluations) = (examples(2, 40), 0, 0);
+    let (validation, mut losses, mut evaluations) = (examples(2, 40), Vec::new(), 0);
     let mut count = |event: &Event| match event {
-        Event::Step { .. } => steps += 1,
+        Event::Step { nll, kl, .. } => {
+            assert_eq!(*kl, None);
+            losses.push(*nll);
+        }
         Event::Evaluated { .. } => evaluations += 1,
         _ => {}
     };
     let mut watch =
         Watch { validation: Some(&validation), sink: Some(&mut count), ..Watch::default() };
     run.fit(&mut batches, &mut watch).unwrap();
-    assert_eq!((steps, evaluations), (60, 4));
+    assert_eq!((losses.len(), evaluations, run.state.journal.candidates), (60, 4, 4));
     let history = &run.state.journal.history;
     assert_eq!(history.iter().map(|p| p.step).collect::<Vec<_>>(), [0, 20, 40, 60]);
+    // The training loss of an entry is the mean since the last one.
+    assert_eq!(history[0].parts, None);
+    for (point, losses) in history[1..].iter().zip(losses.chunks(20)) {
+        let mean = losses.iter().sum::<f64>() / 20.0;
+        assert!((point.parts.unwrap().nll - mean).abs() < 1e-9, "{point:?}");
+    }
     let nll = |i: usize| history[i].evaluation.metrics["nll"];
     assert!(nll(3) < 0.7 * nll(0), "{} {}", nll(0), nll(3));
     let best = run.state.best.as_ref().unwrap();
     let scores = history.iter().filter_map(|p| p.evaluation.score);
     assert_eq!(best.info.score, scores.fold(0.0, f64::max));
+}
+
+/// Remembers the ranks of the models that it evaluates.
+struct Ranks(Vec<usize>);
+
+impl<M: Model, T: Method<M>> Observer<M, T> for Ranks {
+    type Error = lrvd_burn::Error;
+
+    fn evaluate(&mut self, model: &M, _method: &T) -> Result<Option<Evaluation>, Self::Error> {
+        self.0.push(ranks(model).iter().map(|(_, rank)| rank).sum());
+        Ok(Some(Evaluation::default()))
+    }
+}
+
+#[test]
+fn adalora_is_evaluated_without_masked_directions_that_have_grown_since() {
+    let schedule = AdaLoraConfig {
+        init_r: 5,
+        target_r: 2,
+        tinit: 1,
+        tfinal: 2,
+        delta_t: 3,
+        total_step: 12,
+        beta1: 0.85,
+        beta2: 0.85,
+        orth_reg_weight: 0.5,
+    };
+    let method = AdaLora::new(schedule, 16.0, 0.0, Placement::AfterUpdate).unwrap();
+    let config = TrainConfig { evaluate_every: 1, ..config(12) };
+    let (mut run, mut seen) = (run(method, &config), Ranks(Vec::new()));
+    run.fit(&mut batches(&config), &mut seen).unwrap();
+    let history = run.state.journal.history.iter();
+    assert_eq!(seen.0, history.map(|point| point.total_rank).collect::<Vec<_>>());
+    assert_eq!((seen.0[0], seen.0[12]), (5, 2));
 }
 
 /// Nodes that `run` adds to Burn's graph. Other tests of the process may add some meanwhile, so the least of several.

@@ -231,8 +231,7 @@ impl Curves for Rendered {
                 self.renderer.update_split(*done);
                 self.show(&LossMetric::new(), *loss, format!("{loss:.4}"));
                 self.show(&StepMetric::nll(), *nll, format!("{nll:.4}"));
-                // Without a posterior it is 0 throughout.
-                if *kl != 0.0 {
+                if let Some(kl) = kl {
                     self.show(&StepMetric::kl(), *kl, format!("{kl:.0}"));
                 }
                 let rank = *total_rank as f64;

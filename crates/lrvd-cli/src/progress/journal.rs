@@ -298,7 +298,7 @@ mod tests {
     }
 
     fn step(done: usize) -> Event {
-        let (nll, kl, total_rank) = (0.5, 40.0, 12);
+        let (nll, kl, total_rank) = (0.5, Some(40.0), 12);
         let (examples_per_second, seconds_left) = (100.0, 3.0);
         Event::Step { done, loss: 0.75, nll, kl, total_rank, examples_per_second, seconds_left }
     }

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use lrvd_bench::progress::{Event, ProgressSink};
+use lrvd_burn::train::Smooth;
 
 use crate::printer::{BARS, Printer};
 
@@ -19,27 +20,8 @@ pub(super) struct Lines {
     line_every: Duration,
     last_line: Instant,
     evaluating: Instant,
-    loss: Smooth,
+    nll: Smooth,
     pruned: Option<Pruned>,
-}
-
-/// Weight of all earlier values in a smoothed one.
-const MEMORY: f64 = 0.95;
-
-/// An exponential moving average that starts at its first value.
-#[derive(Clone, Copy, Default)]
-struct Smooth {
-    sum: f64,
-    weight: f64,
-}
-
-impl Smooth {
-    /// Takes one more value, and returns the average.
-    fn add(&mut self, value: f64) -> f64 {
-        self.sum = MEMORY * self.sum + (1.0 - MEMORY) * value;
-        self.weight = MEMORY * self.weight + (1.0 - MEMORY);
-        self.sum / self.weight
-    }
 }
 
 /// Cuts that no other line has come between.
@@ -78,7 +60,7 @@ impl Lines {
 
     fn to(print: Box<dyn Fn(&str) + Send>, bars: bool, line_every: Duration) -> Self {
         let (last_line, evaluating) = (Instant::now(), Instant::now());
-        let (loss, pruned) = (Smooth::default(), None);
+        let (nll, pruned) = (Smooth::default(), None);
         Self {
             print,
             bar: ProgressBar::hidden(),
@@ -86,7 +68,7 @@ impl Lines {
             line_every,
             last_line,
             evaluating,
-            loss,
+            nll,
             pruned,
         }
     }
@@ -119,7 +101,7 @@ impl ProgressSink for Lines {
                 let resumed =
                     if *done > 0 { format!(", resumed at {done}") } else { String::new() };
                 self.line(&format!("[{index}/{runs}] {label}: {steps} steps{resumed}"));
-                self.loss = Smooth::default();
+                self.nll = Smooth::default();
                 if self.bars {
                     self.bar = BARS.add(ProgressBar::new(*steps as u64));
                     let style = ProgressStyle::with_template("{bar:28} {pos}/{len} {wide_msg}");
@@ -131,11 +113,10 @@ impl ProgressSink for Lines {
             Event::Step {
                 done, nll, kl, total_rank, examples_per_second, seconds_left, ..
             } => {
-                // Without a posterior there is no divergence.
-                let kl = if *kl == 0.0 { String::new() } else { format!("  KL {kl:.0}") };
+                let kl = kl.map_or_else(String::new, |kl| format!("  KL {kl:.0}"));
                 let text = format!(
-                    "loss {:.4}{kl}  rank {total_rank}  {examples_per_second:.0} ex/s  {} left",
-                    self.loss.add(*nll),
+                    "training loss {:.4}{kl}  rank {total_rank}  {examples_per_second:.0} ex/s  {} left",
+                    self.nll.add(*nll),
                     duration(*seconds_left),
                 );
                 let line = format!("  step {done}  {text}");
@@ -195,7 +176,7 @@ mod tests {
     use super::*;
 
     fn step(done: usize, nll: f64) -> Event {
-        let (kl, total_rank, examples_per_second) = (0.0, 12, 100.0);
+        let (kl, total_rank, examples_per_second) = (None, 12, 100.0);
         let (loss, seconds_left) = (9.0, 75.0);
         Event::Step { done, loss, nll, kl, total_rank, examples_per_second, seconds_left }
     }
@@ -220,9 +201,9 @@ mod tests {
         // The mean of 1 and 0 with weights .95 and 1.
         let expected = [
             "[1/2] a / b: 9 steps",
-            "  step 1  loss 1.0000  rank 12  100 ex/s  1m15s left",
+            "  step 1  training loss 1.0000  rank 12  100 ex/s  1m15s left",
             "  step 1  validation accuracy 0.5000  NLL 0.6250  rank 12",
-            "  step 2  loss 0.4872  rank 12  100 ex/s  1m15s left",
+            "  step 2  training loss 0.4872  rank 12  100 ex/s  1m15s left",
             "  step 1  validation nll 0.6250  rank 12",
         ];
         assert_eq!(lines.try_iter().collect::<Vec<_>>(), expected);

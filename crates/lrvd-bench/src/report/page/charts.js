@@ -249,17 +249,22 @@ function reliability(bins, heading, name) {
   ] };
 }
 
+/** Measures of a held-out loss, as `LossMeasure` names them. */
+const HELD_OUT = { best_temperature: "loss at its best temperature (nats per row)", tokens: "loss (nats per token)",
+  squared_error: "squared error over the labels' variance", constant_labels: "squared error" };
+
 /** Held-out loss over the total rank of the sizes that a search tried, the margin, and the size that was kept. */
-function rankSearch({ points, chosen, margin, refined }, name) {
-  const title = (d) => `rank ${d.total_rank}: loss ${d.loss.toFixed(4)}, ` +
-    `${d.difference.toFixed(4)} above the whole model, 95 % bound ${d.upper.toFixed(4)}`;
+function rankSearch({ points, chosen, margin, measure, refined }, name) {
+  const signed = (x) => `${x < 0 ? "−" : "+"}${Math.abs(x).toFixed(4)}`;
+  const title = (d) => `rank ${d.total_rank}: loss ${d.loss.toFixed(4)}, less the whole model's ${signed(d.difference)}, ` +
+    `bound of the test ${signed(d.upper)}`;
   const sizes = [...points].sort((a, b) => a.total_rank - b.total_rank);
   const bound = (d) => d.loss - d.difference + d.upper;
   const at = { x: "total_rank", y: "loss" };
   return { height: 250, plots: () => ({
     height: 250, marginLeft: 56, marginRight: 14, marginBottom: 40,
     x: { label: "sum of ranks", zero: true, ...CENTRED },
-    y: { label: "held-out loss (nats per example)", nice: true, ...CENTRED },
+    y: { label: `held-out ${HELD_OUT[measure]}`, nice: true, ...CENTRED },
     marks: [
       gridY(),
       Plot.ruleY([points[0].loss + margin], { stroke: "var(--soft)", strokeDasharray: "4 4" }),

@@ -249,9 +249,10 @@ function ranksSection() {
       fold("By kind of module", maps(by("kind", (kind) => kind))),
       fold("By module", maps(page.modules.map((m) => ({ name: m.label, paths: [m.path] }))))),
     part("Held-out loss by number of directions",
-      "Every dot is the trained model with as many of its singular directions; the bar ends at the 95 % bound of its loss, " +
-      "paired by row with the whole model. Dashed: the loss of the whole model and the margin. Circled: the fewest directions " +
-      "whose bound is within the margin. Hollow: the same after the refinement.", grid("three", choices)),
+      "Every dot is the trained model with as many of its singular directions. Sizes are tested from the largest down to the first " +
+      "that fails; the bar ends at the bound of that test at 5 %, paired by row with the whole model. Dashed: the loss of the whole " +
+      "model and the margin. Circled: the last size that passed. Hollow: that size after the refinement, on the same rows, on which " +
+      "no step was trained.", grid("three", choices)),
     part("Relevance of every component",
       "Filled: present at the last checkpoint; hollow: its value when it was removed. Band: the largest gap between neighbours; " +
       "dashed: the threshold.", fold("Component by component", relevance)),
@@ -321,7 +322,9 @@ function trainingSection() {
       chart(`validation ${metric}`, metric, scoreOf(key) === "standard" ? (p) => p.standard : (p) => p.accuracy),
       curve("total rank", "sum of ranks", page.total_ranks.filter((p) => p.task === key), { stairs: true, zero: true, digits: 0 }),
       chart("validation NLL", "NLL (nats per example)", (p) => p.nll_val),
-      chart("training NLL", "NLL (nats per example)", (p) => p.nll),
+      evaluated((p) => p.nll_val).length
+        ? chart("training NLL", "mean since the last evaluation (nats per example)", (p) => p.nll)
+        : chart("training error", "squared error, mean since the last evaluation", (p) => p.nll),
       chart("KL of the posterior from its prior", "KL (nats)", (p) => p.kl, { zero: true, digits: 1 }),
     ];
   });
