@@ -19,11 +19,12 @@ use crate::settings::{Preset, Readout, WordingSettings};
 
 const SHOWN: usize = 3;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Spread {
     pub least: usize,
-    pub median: usize,
-    /// The one that 95 % of the rows do not exceed.
+    /// Of an even number of values the mean of the two in the middle.
+    pub median: f64,
+    /// Nearest-rank quantile: the smallest value that at least 95 % of the rows do not exceed.
     pub most_rows: usize,
     pub most: usize,
 }
@@ -31,9 +32,12 @@ pub struct Spread {
 impl Spread {
     pub fn of(mut values: Vec<usize>) -> Option<Self> {
         values.sort_unstable();
-        let last = values.len().checked_sub(1)?;
-        let at = |share: f64| values[(share * last as f64).floor() as usize];
-        Some(Self { least: values[0], median: at(0.5), most_rows: at(0.95), most: values[last] })
+        let (least, most) = (*values.first()?, *values.last()?);
+        let median =
+            f64::midpoint(values[(values.len() - 1) / 2] as f64, values[values.len() / 2] as f64);
+        // ⌈.95 n⌉, in integers.
+        let most_rows = values[(19 * values.len()).div_ceil(20) - 1];
+        Some(Self { least, median, most_rows, most })
     }
 }
 
@@ -279,4 +283,18 @@ fn marked(text: &EncodedText, tokenizer: &TextTokenizer) -> Result<Vec<(String, 
         so_far = longer;
     }
     Ok(pieces)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_spread_has_the_value_that_95_percent_of_the_rows_do_not_exceed() {
+        let of = |n: usize| Spread::of((1..=n).rev().collect()).unwrap();
+        // ⌈9.5⌉ = 10, ⌈28.5⌉ = 29, ⌈19⌉ = 19, ⌈38⌉ = 38; the median of an even number is a mean.
+        assert_eq!([10, 30, 20, 40].map(|n| of(n).most_rows), [10, 29, 19, 38]);
+        assert_eq!([1, 2, 5, 10].map(|n| of(n).median), [1.0, 1.5, 3.0, 5.5]);
+        assert_eq!((of(10).least, of(10).most, Spread::of(Vec::new())), (1, 10, None));
+    }
 }

@@ -58,7 +58,10 @@ pub struct Continuation {
     pub tokens: Vec<ContinuedToken>,
     /// Tokens of the prompt.
     pub prompt_tokens: usize,
+    /// Whether the model ended the text.
     pub stopped: bool,
+    /// Whether the text was cut because prompt and text fill the model's context, before the largest number of tokens.
+    pub context_full: bool,
     /// Mean over the tokens, nats; null without a token.
     pub mean_log_probability: Option<f64>,
 }
@@ -297,7 +300,11 @@ impl SavedLanguageModel {
         })?;
         let continued = ids.iter().zip(spelled).zip(texts);
         Ok(continued
-            .map(|((prompt, text), found)| text.finish(prompt.len(), found.stopped))
+            .map(|((prompt, text), found)| {
+                let tokens = found.tokens.len();
+                let is_full = prompt.len() + tokens >= most && tokens < options.max_tokens;
+                text.finish(prompt.len(), found.stopped, is_full && !found.stopped)
+            })
             .collect())
     }
 }
@@ -366,7 +373,7 @@ impl Spelled {
         Ok(token)
     }
 
-    fn finish(self, prompt_tokens: usize, stopped: bool) -> Continuation {
+    fn finish(self, prompt_tokens: usize, stopped: bool, context_full: bool) -> Continuation {
         let Self { text, tokens, .. } = self;
         let logarithms: f64 = tokens.iter().map(|token| token.probability.ln()).sum();
         Continuation {
@@ -375,6 +382,7 @@ impl Spelled {
             tokens,
             prompt_tokens,
             stopped,
+            context_full,
         }
     }
 }

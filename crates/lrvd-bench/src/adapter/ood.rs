@@ -72,11 +72,14 @@ impl OodScore {
 pub struct OodRow {
     /// Area under the receiver operating characteristic on the selection rows, by which the score is chosen.
     pub selection: f64,
+    /// The area on the report rows.
     pub auroc: f64,
-    pub standard_error: f64,
+    /// 95 % interval of the area, within 0 and 1 ([`Aurocs::interval`]).
+    pub interval: (f64, f64),
     /// The area less that of the entropy on the report rows.
     pub over_entropy: f64,
-    pub over_entropy_error: f64,
+    /// Its 95 % interval ([`Aurocs::difference_interval`]); 0 and 0 of the entropy.
+    pub over_entropy_interval: (f64, f64),
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -179,13 +182,12 @@ pub fn fit_ood(
         .max_by(|&a, &b| chosen.areas[a].total_cmp(&chosen.areas[b]))
         .unwrap_or(0);
     let row = |(i, score): (usize, &OodScore)| {
-        let (over_entropy, over_entropy_error) = report.difference(i, 0);
         let row = OodRow {
             selection: chosen.areas[i],
             auroc: report.areas[i],
-            standard_error: report.standard_error(i),
-            over_entropy,
-            over_entropy_error,
+            interval: report.interval(i),
+            over_entropy: report.difference(i, 0).0,
+            over_entropy_interval: report.difference_interval(i, 0),
         };
         (*score, row)
     };

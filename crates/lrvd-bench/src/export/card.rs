@@ -17,9 +17,10 @@ use crate::backbone::{is_hub_id, shared_name, split_revision};
 use crate::data::Wording;
 use crate::error::Result;
 use crate::io::{cannot, read_json};
+use crate::method::{FittedRows, Holdout};
 use crate::record::{CheckpointRecord, Metrics, RunRecord};
 use crate::run::{ADAPTER_DIR, RECORD_FILE, RowSettings, SETTINGS_FILE, TrainSettings};
-use crate::settings::CheckpointChoice;
+use crate::settings::{CheckpointChoice, Config};
 use crate::text::{cell, code, decimals, printable, quoted};
 
 const TEMPLATE: &str = include_str!("card.md.jinja");
@@ -163,6 +164,12 @@ impl<'a> Card<'a> {
             ),
             None => format!("{n} validation rows"),
         };
+        let experiment = self.settings.as_ref().map(|settings| &settings.experiment);
+        let fitted = self.settings.as_ref().zip(self.info).map(|(settings, info)| {
+            let (config, is_drawn) = (&settings.experiment, share.is_some());
+            let is_regression = info.goal.is_regression();
+            Holdout::new(settings.method, config, n as usize, is_drawn, is_regression).fitted
+        });
         let value = |metrics: &Metrics, name: &str| match name {
             "accuracy" => metrics.accuracy,
             "NLL" => metrics.nll,
@@ -186,6 +193,8 @@ impl<'a> Card<'a> {
             step => at.step,
             header => header.iter().map(ToString::to_string).collect::<Vec<_>>(),
             table,
+            chosen => experiment.is_some_and(Config::chooses_model),
+            tempered => fitted == Some(FittedRows::Validation),
         })
     }
 }

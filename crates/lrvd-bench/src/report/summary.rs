@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use lrvd_core::metrics::NLL_FLOOR;
-use serde_json::Value;
 
 use super::metric::{Metric, Shown, Spread};
 use super::names::{method_rank, task_order};
@@ -108,12 +107,10 @@ impl<'a> Summary<'a> {
         Self { results, rows, choice, methods, tasks, uncertainty, draws, metrics, cells }
     }
 
-    /// Rank that an average is a part of: that of the settings, or of the start of the run if larger.
+    /// Rank that an average is a part of: that of the start of the runs, the largest of them.
     pub(crate) fn full_rank(&self, method: &str, task: &str) -> Option<u32> {
         let runs = self.results.runs.iter().filter(|run| run.method == method && run.task == task);
-        let started = runs.map(|run| run.rank_budget.initial_rank).max()?;
-        let named = self.results.config.pointer("/experiment/initial_rank").and_then(Value::as_u64);
-        Some(started.max(named.unwrap_or(0) as u32))
+        runs.map(|run| run.rank_budget.initial_rank).max()
     }
 
     /// One number of a table; none where no finished run has it. If the task's own metric is the accuracy, it is listed once.

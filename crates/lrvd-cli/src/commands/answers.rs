@@ -73,9 +73,13 @@ pub(super) struct Skipped {
 impl Skipped {
     /// What `input` asks for: by default rows are skipped, and a text of the command line is an error.
     pub(super) fn new(input: &InputArguments) -> Self {
-        let usual = if input.texts.is_empty() { OnError::Skip } else { OnError::Stop };
-        let skips = input.on_error.unwrap_or(usual) == OnError::Skip;
-        Self { skips, unused: Unused::default() }
+        Self::of(input.on_error, input.texts.is_empty())
+    }
+
+    /// What is `asked` for, or else rows are skipped where `are_rows`.
+    pub(super) fn of(asked: Option<OnError>, are_rows: bool) -> Self {
+        let usual = if are_rows { OnError::Skip } else { OnError::Stop };
+        Self { skips: asked.unwrap_or(usual) == OnError::Skip, unused: Unused::default() }
     }
 
     /// Counts a row that cannot be answered; the error if there must be none.
@@ -93,7 +97,7 @@ impl Skipped {
             printer.notes(&self.unused.notes(strict)?);
             let rows = self.unused.rows();
             printer.note(&format!(
-                "{rows} of {answered} rows have no answer: `predicted` is null, `error` says why"
+                "{rows} of {answered} rows have no answer: it is null, `error` says why"
             ));
         }
         Ok(())

@@ -212,10 +212,11 @@ pub(super) fn run(command: DataCommand, printer: Printer) -> Outcome {
     Ok(ExitStatus::CheckFailed)
 }
 
-/// Least, median, 95 % and most.
+/// Least value, median, the smallest that at least 95 % of the rows do not exceed, and the largest.
 fn spread(of: &Value) -> Option<String> {
     let parts = ["least", "median", "most_rows", "most"];
-    of.is_object().then(|| parts.map(|part| of[part].to_string()).join(" "))
+    let number = |part| of[part].as_f64().map_or_else(|| "-".to_owned(), |value| value.to_string());
+    of.is_object().then(|| parts.map(number).join(" "))
 }
 
 fn number(of: &Value) -> Option<String> {
@@ -247,7 +248,7 @@ fn text(report: &Value) -> String {
     let mut shown: Vec<usize> = (0..all.len()).collect();
     if all.len() > MANY_CLASSES {
         row("classes", &|split| Some(count(sizes(split)?.into_iter().filter(|n| *n > 0).count())));
-        row("rows of a class: least, median, 95 %, most", &|split| {
+        row("rows of a class: least, median, 95 % at most, most", &|split| {
             spread(&serde_json::to_value(Spread::of(sizes(split)?)).ok()?)
         });
         // The largest and the smallest.
@@ -269,8 +270,8 @@ fn text(report: &Value) -> String {
         let [least, mean, most] = [0, 1, 2].map(|i| split["scores"][i].as_f64());
         Some(format!("{} {:.3} {}", least?, mean?, most?))
     });
-    row("characters: least, median, 95 %, most", &|split| spread(&split["characters"]));
-    row("tokens: least, median, 95 %, most", &|split| spread(&split["tokens"]));
+    row("characters: least, median, 95 % at most, most", &|split| spread(&split["characters"]));
+    row("tokens: least, median, 95 % at most, most", &|split| spread(&split["tokens"]));
     row("of them learnt", &|split| spread(&split["learnt"]));
     let cut = format!("longer than {} tokens, cut", report["max_length"]);
     row(&cut, &|split| number(&split["truncated"]));

@@ -11,12 +11,12 @@ use lrvd_bench::data::{
     Content, LanguageColumns, NamedTexts, ReadOptions, TextRow, read_texts, table,
 };
 use lrvd_bench::language::{Message, Role};
-use lrvd_bench::{Error, Kind, Result, Unused, kind_of};
+use lrvd_bench::{Kind, Result, Unused, kind_of};
 use lrvd_burn::device;
 use serde::Serialize;
 use serde_json::json;
 
-use super::answers::Answers;
+use super::answers::{Answers, Skipped};
 use super::eval::load_language_from;
 use super::{Outcome, STDIN};
 use crate::args;
@@ -77,7 +77,17 @@ struct Line<'a> {
     prompt: &'a Content,
     text: &'a str,
     stopped: bool,
+    context_full: bool,
     mean_log_probability: Option<f64>,
+}
+
+/// A prompt that cannot be continued.
+#[derive(Serialize)]
+struct NoAnswer<'a> {
+    prompt: &'a Content,
+    text: Option<&'a str>,
+    /// Why there is no text.
+    error: String,
 }
 
 /// An answer with its tokens.
@@ -99,7 +109,9 @@ pub(super) fn run(mut arguments: GenerateArguments, printer: Printer) -> Outcome
         sampling: Generation::sampling(arguments.temperature, arguments.top_p),
     };
     let mut written = Answers::new("generate", printer);
-    let mut done = 0;
+    let are_rows = arguments.input.is_some() || arguments.arguments.is_empty();
+    let mut skipped = Skipped::of(arguments.reading.on_error, are_rows);
+    let (mut done, mut full) = (0, 0);
     loop {
         let group: Vec<Content> = prompts.by_ref().take(TOGETHER).collect::<Result<_, _>>()?;
         if group.is_empty() {
@@ -107,11 +119,24 @@ pub(super) fn run(mut arguments: GenerateArguments, printer: Printer) -> Outcome
         }
         // A group is full unless the prompts are over.
         written.for_reading = done == 0 && group.len() == 1 && arguments.input.is_none();
-        let (found, rejected) = continued(&model, &group, done, &options)?;
+        let found = continued(&model, &group, done, &options)?;
         done += group.len();
-        for (prompt, continuation) in group.iter().zip(&found) {
-            let &Continuation { ref text, stopped, mean_log_probability, .. } = continuation;
-            let line = Line { prompt, text, stopped, mean_log_probability };
+        for (prompt, found) in group.iter().zip(found) {
+            let continuation = &match found {
+                Ok(found) => found,
+                Err(error) => {
+                    let error = format!("{:#}", skipped.add(error)?);
+                    let none = NoAnswer { prompt, text: None, error };
+                    if !written.write(&none, &none, || format!("no text: {}", none.error))? {
+                        return Ok(ExitStatus::Done);
+                    }
+                    continue;
+                }
+            };
+            let &Continuation { ref text, stopped, context_full, mean_log_probability, .. } =
+                continuation;
+            full += usize::from(context_full);
+            let line = Line { prompt, text, stopped, context_full, mean_log_probability };
             if !written.write(&Answer { prompt, continuation }, &line, || text.clone())? {
                 return Ok(ExitStatus::Done);
             }
@@ -119,13 +144,17 @@ pub(super) fn run(mut arguments: GenerateArguments, printer: Printer) -> Outcome
                 printer.notes(&unsure(continuation, limit));
             }
         }
-        if let Some(error) = rejected {
-            return Err(error);
-        }
     }
     if done == 0 {
         bail!("there is no prompt");
     }
+    if full > 0 {
+        let (texts, context) = (if full == 1 { "text was" } else { "texts were" }, model.context());
+        printer.note(&format!(
+            "{full} {texts} cut by the model's context of {context} tokens: `context_full` is true"
+        ));
+    }
+    skipped.report(done, arguments.base.strict, printer)?;
     let (temperature, top_p) = options.sampling.unzip();
     written.finish(|all| {
         json!({
@@ -140,28 +169,27 @@ pub(super) fn run(mut arguments: GenerateArguments, printer: Printer) -> Outcome
     })
 }
 
-/// The continuations of `group`, whose first prompt is number `done`. A prompt that cannot be continued ends them: then those
-/// before it are returned with its error.
+/// The continuations of `group`, whose first prompt is number `done`, or why a prompt has none.
 fn continued(
     model: &SavedLanguageModel,
     group: &[Content],
     done: usize,
     options: &Generation,
-) -> Result<(Vec<Continuation>, Option<Error>)> {
+) -> Result<Vec<Result<Continuation>>> {
     let generate =
         |prompts: &[Content], first: usize| model.generate(prompts, first, options, &mut |_| true);
     match generate(group, done) {
         Err(error) if kind_of(&error) == Some(Kind::Input) => {
-            let mut found = Vec::new();
+            let mut found = Vec::with_capacity(group.len());
             for (place, prompt) in group.iter().enumerate() {
                 match generate(std::slice::from_ref(prompt), done + place) {
-                    Ok(texts) => found.extend(texts),
-                    Err(error) => return Ok((found, Some(error))),
+                    Err(error) if kind_of(&error) == Some(Kind::Input) => found.push(Err(error)),
+                    texts => found.extend(texts?.into_iter().map(Ok)),
                 }
             }
-            Ok((found, None))
+            Ok(found)
         }
-        found => Ok((found?, None)),
+        found => Ok(found?.into_iter().map(Ok).collect()),
     }
 }
 

@@ -111,39 +111,34 @@ fn fit(arguments: FitArguments, printer: Printer) -> Outcome {
     Ok(ExitStatus::Done)
 }
 
-/// Normal quantile of a 95 % interval.
-const Z: f64 = 1.959_963_984_540_054;
-
 fn shown(report: &OodReport) -> String {
-    let interval = |value: f64, error: f64| {
-        format!(
-            "{} ({} to {})",
-            decimals(value, 4),
-            decimals(value - Z * error, 4),
-            decimals(value + Z * error, 4)
-        )
+    let interval = |value: f64, (low, high): (f64, f64)| {
+        format!("{} ({} to {})", decimals(value, 4), decimals(low, 4), decimals(high, 4))
     };
     let row = |(score, row): (&OodScore, &OodRow)| {
-        let over = match row.over_entropy_error {
-            0.0 => "-".to_owned(),
-            error => interval(row.over_entropy, error),
+        let over = match score {
+            OodScore::Entropy => "-".to_owned(),
+            _ => interval(row.over_entropy, row.over_entropy_interval),
         };
         let mark = if *score == report.score { "* " } else { "  " };
-        let area = interval(row.auroc, row.standard_error);
+        let area = interval(row.auroc, row.interval);
         vec![format!("{mark}{}", score.name()), decimals(row.selection, 4), area, over]
     };
     let header = ["score", "selection AUROC", "AUROC (95 % interval)", "less the entropy's"];
     let [inside, outside] = report.report_rows;
-    let chosen = report.scores[&report.score];
-    let verdict = if chosen.over_entropy_error == 0.0 {
-        "no score is better on the selection rows"
-    } else if chosen.over_entropy - Z * chosen.over_entropy_error > 0.0 {
-        "it is better than the entropy"
-    } else {
-        "it is not shown to be better than the entropy"
+    let verdict = match report.score {
+        OodScore::Entropy => "No other score has a larger area there.".to_owned(),
+        score => format!(
+            "On the {inside} + {outside} report rows it is {} than the entropy.",
+            match report.scores[&score].over_entropy_interval {
+                (low, _) if low > 0.0 => "better",
+                (_, high) if high < 0.0 => "worse",
+                _ => "not shown to be better",
+            }
+        ),
     };
     format!(
-        "{}\nchosen on {} + {} rows: {}. On the {inside} + {outside} report rows {verdict}.",
+        "{}\nchosen on {} + {} rows: {}. {verdict}",
         table::table(&header, report.scores.iter().map(row).collect()),
         report.selection_rows[0],
         report.selection_rows[1],
@@ -196,4 +191,45 @@ fn score(arguments: ScoreArguments, printer: Printer) -> Outcome {
         written.write(&scored, &scored, || format!("{p:.4}  {mark:7}  {text}"))
     })?;
     written.finish(|all| json!({ "score": score, "draws": draws, "alpha": alpha, "texts": all }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_verdict_follows_the_choice_and_the_interval_of_the_difference() {
+        let report = |score: OodScore, over_entropy_interval: (f64, f64)| {
+            let row = OodRow {
+                selection: 0.5,
+                auroc: 1.0,
+                interval: (0.6, 1.0),
+                over_entropy: 0.0,
+                over_entropy_interval: (0.0, 0.0),
+            };
+            let other = OodRow { over_entropy_interval, ..row };
+            shown(&OodReport {
+                schema_version: 1,
+                adapter: String::new(),
+                score,
+                draws: 0,
+                seed: 1,
+                reference_rows: 20,
+                selection_rows: [4, 3],
+                report_rows: [5, 3],
+                scores: [(OodScore::Entropy, row), (OodScore::Distance, other)].into(),
+            })
+        };
+        // Both separate all rows: the areas have no variation, and the chosen score is not the entropy.
+        for (score, interval, words) in [
+            (OodScore::Distance, (-0.2, 0.3), "it is not shown to be better than the entropy."),
+            (OodScore::Distance, (0.1, 0.3), "it is better than the entropy."),
+            (OodScore::Distance, (-0.3, -0.1), "it is worse than the entropy."),
+            (OodScore::Entropy, (0.1, 0.3), "entropy. No other score has a larger area there."),
+        ] {
+            let found = report(score, interval);
+            assert!(found.ends_with(words), "{found}");
+            assert!(found.contains("1.0000 (0.6000 to 1.0000)"), "{found}");
+        }
+    }
 }

@@ -82,13 +82,22 @@ pub(super) struct Summary {
     prompt_tokens: usize,
     /// Whether the model ended the text.
     stopped: bool,
+    /// Whether the text was cut because prompt and text fill the model's context, before the largest number of tokens.
+    context_full: bool,
     /// Mean over the tokens, nats; null without a token.
     mean_log_probability: Option<f64>,
 }
 
 impl Summary {
     pub(super) fn new(found: Continuation, key: Key) -> Self {
-        let Continuation { text, tokens, prompt_tokens, stopped, mean_log_probability } = found;
+        let Continuation {
+            text,
+            tokens,
+            prompt_tokens,
+            stopped,
+            context_full,
+            mean_log_probability,
+        } = found;
         let (temperature, top_p) = key.sampling.unzip();
         Self {
             schema_version: SCHEMA_VERSION,
@@ -100,6 +109,7 @@ impl Summary {
             tokens: tokens.len(),
             prompt_tokens,
             stopped,
+            context_full,
             mean_log_probability,
         }
     }

@@ -238,7 +238,7 @@ function ranksSection() {
     const drawn = run && statisticTrellis(run.checkpoints.last.statistics, g.method);
     const { name, threshold } = run?.checkpoints.last.statistics ?? {};
     return drawn && figure({ title: g.title, label: `${g.words}, seed ${run.seed}: ${name} of every component`,
-      note: `${name}, seed ${run.seed}, ${threshold === null ? "no threshold: ranked by a budget" : `threshold ${threshold}`}`,
+      note: `${name}, seed ${run.seed}, ${threshold === null ? "no threshold" : `threshold ${threshold}`}`,
       ...drawn });
   });
   return section("ranks", "Ranks",
@@ -254,8 +254,8 @@ function ranksSection() {
       "model and the margin. Circled: the last size that passed. Hollow: that size after the refinement, on the same rows, on which " +
       "no step was trained.", grid("three", choices)),
     part("Relevance of every component",
-      "Filled: present at the last checkpoint; hollow: its value when it was removed. Band: the largest gap between neighbours; " +
-      "dashed: the threshold.", fold("Component by component", relevance)),
+      "Filled: present at the last checkpoint; hollow: its value when it was removed, of a method that prunes by it; dashed: the " +
+      "threshold of such a method. Directions that held-out rows cut have no value. Band: the largest gap between neighbours.", fold("Component by component", relevance)),
     part("Energy captured",
       "Share of the mean update carried by its first components: in the learned order, by factor norms (a control that knows " +
       "no posterior), in random order, and the bound by singular values. Thin lines are modules.",
