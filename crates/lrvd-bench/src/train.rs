@@ -133,7 +133,9 @@ pub fn train(
                 .to_owned()
         };
         let fitted = intervals.describe().or_else(|| has_none.then(absent));
-        fitted.into_iter().for_each(|text| sink.event(&Event::Note(text)));
+        if let Some(text) = fitted {
+            sink.event(&Event::Note(text));
+        }
         finished.record.fitted.extend(intervals.fitted());
         Ok(Some(()))
     })?;

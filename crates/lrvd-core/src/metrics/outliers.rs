@@ -238,7 +238,7 @@ mod tests {
             ("cauchy", |draws| draws.normal() / draws.normal()),
         ];
         for (law, noise) in laws {
-            for (n, level) in [(19, 0.95), (40, 0.95), (200, 0.95), (200, 0.8)] {
+            for (n, level) in [(19_usize, 0.95), (40, 0.95), (200, 0.95), (200, 0.8)] {
                 let mut draws = Draws::new(NoiseKey::new(n as u64 + 1));
                 let mut residual = || 0.3 + noise(&mut draws);
                 let mut covered = 0;
