@@ -21,11 +21,11 @@ pub(crate) const ROWS_FILE: &str = "lrvd_rows.safetensors";
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RowUse {
-    /// It was trained on, or cut ranks.
+    /// It was trained on.
     Train,
     /// The temperature is fitted to it.
     Temperature,
-    /// It chose the model: `checkpoint=best`, `patience`.
+    /// It chose the model: `checkpoint=best`, `patience`, a search for ranks.
     Choice,
     /// The interval of numbers is fitted to it.
     Interval,
@@ -84,14 +84,14 @@ impl SeenRows {
     pub(crate) fn of(task: &PreparedTask, fitted: FittedRows, config: &Config) -> Self {
         let is_regression = task.goal.is_regression();
         let held = match fitted {
-            FittedRows::Holdout if is_regression => RowUse::Interval,
-            FittedRows::Holdout => RowUse::Temperature,
-            FittedRows::None | FittedRows::Validation => RowUse::Train,
+            FittedRows::Holdout if !is_regression => RowUse::Temperature,
+            FittedRows::Holdout if config.chooses_model() => RowUse::Interval,
+            _ => RowUse::Choice,
         };
         let measured = match fitted {
             FittedRows::Validation => RowUse::Temperature,
             _ if config.chooses_model() => RowUse::Choice,
-            FittedRows::None if is_regression => RowUse::Interval,
+            _ if is_regression => RowUse::Interval,
             _ => RowUse::Validation,
         };
         let (mut seen, hash) = (Self::default(), |example: &TokenisedExample| example.row);

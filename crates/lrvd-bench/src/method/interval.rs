@@ -34,15 +34,16 @@ impl Intervals {
     const FEWEST: usize = 19;
 
     /// Those of `method` for every number of draws of `answers`, which are those of the last model to the validation rows. From
-    /// the rows that were held out, or else from the validation rows, unless these chose the model.
+    /// the validation rows, or where these chose the model from rows that were held out.
     pub(crate) fn fit(
         context: &RunContext<'_>,
         method: &DynMethod,
         model: &AutoModel,
         answers: &ByDraws<Scored>,
     ) -> Result<Self> {
-        let is_held_out = context.fitted == FittedRows::Holdout;
-        if !context.task.goal.is_regression() || !is_held_out && context.config.chooses_model() {
+        let is_held_out = context.config.chooses_model();
+        let has_none = is_held_out && context.fitted != FittedRows::Holdout;
+        if !context.task.goal.is_regression() || has_none {
             return Ok(Self::default());
         }
         let rows = if is_held_out { &context.task.holdout } else { &context.task.validation };

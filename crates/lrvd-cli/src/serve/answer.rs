@@ -51,7 +51,7 @@ pub(super) struct ScoreAnswer {
     /// The number, averaged over the draws.
     predicted: f64,
     /// Lower and upper end of the interval that holds the number with the probability `interval_level` or more, on average over
-    /// texts like those of the training file; null where none was fitted for this number of draws.
+    /// texts like the validation rows of the training; null where none was fitted for this number of draws.
     interval: Option<[f64; 2]>,
     /// 0.95; null without an interval.
     interval_level: Option<f64>,
