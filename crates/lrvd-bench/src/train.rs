@@ -6,10 +6,12 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::bail;
 use lrvd_burn::device;
+use lrvd_burn::model::AdapterTargets;
 use lrvd_models::deberta::{ADAPTER_TARGETS, Pooling};
 
 use crate::adapter::keep;
-use crate::backbone::{Backbone, locate_model};
+use crate::backbone::{Architecture, Backbone, locate_model};
+use crate::data::batch::LabelUnit;
 use crate::data::{Data, Dataset, PreparedTask, Wording};
 use crate::error::Result;
 use crate::io::{JsonLayout, write_json};
@@ -166,6 +168,15 @@ fn prepare(data: Data, settings: &TrainSettings, backbone: &Backbone) -> Result<
                 .chain(task.notes)
                 .collect();
             task.drawn_validation = data.validation_split.is_some();
+            let has_bias = !matches!(backbone.architecture, Architecture::Llama(_));
+            let targets = config.target_modules.layers();
+            let heads = ["classifier", "classifier.out_proj", "score"];
+            let adapts_head = targets != AdapterTargets::AllLinear
+                && heads.iter().any(|head| targets.select(head));
+            // Rank directions of the head itself would have to be converted with their noise.
+            if !adapts_head {
+                task.unit = LabelUnit::of(&task.train, has_bias);
+            }
             Ok(task)
         }
         (Data::Texts(data), RowSettings::Texts(_)) => language::prepare(data, backbone, config),

@@ -4,6 +4,8 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use burn::tensor::{DType, Device, Tensor, TensorData};
+use lrvd_burn::model::NamedModule;
+use lrvd_burn::parameters::Group;
 use lrvd_burn::train::{Examples, Targets};
 use lrvd_models::{Prefixes, ScoredOptions, TokenBatch};
 
@@ -96,10 +98,60 @@ pub struct TokenExamples<'a> {
     /// Label smoothing `ε`: of `k` classes the right one is `1 − ε + ε/k` and every other `ε/k` (Szegedy et al. 2016,
     /// arXiv:1512.00567).
     pub smoothing: f64,
+    /// Unit of numbers.
+    pub unit: LabelUnit,
     /// What has been read of the state that all examples are about.
     pub prefixes: Option<&'a Prefixes>,
     pub device: &'a Device,
     pub dtype: DType,
+}
+
+/// Unit of numbers in training, `(label − mean) / deviation`: rates, noise and margins are then those of labels of any unit. By
+/// default that of the data.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LabelUnit {
+    pub mean: f64,
+    pub deviation: f64,
+}
+
+impl Default for LabelUnit {
+    fn default() -> Self {
+        Self { mean: 0.0, deviation: 1.0 }
+    }
+}
+
+impl LabelUnit {
+    /// Mean and deviation of the labels of `rows`; the unit of the data where they are no numbers, or all equal. The mean stays
+    /// 0 for a head without a bias, which cannot give it back.
+    pub(crate) fn of(rows: &[TokenisedExample], has_bias: bool) -> Self {
+        let scores: Vec<f64> = rows.iter().filter_map(|row| row.answer.label()?.score()).collect();
+        let n = scores.len().max(1) as f64;
+        let center = scores.iter().sum::<f64>() / n;
+        let deviation = (scores.iter().map(|y| (y - center).powi(2)).sum::<f64>() / n).sqrt();
+        if scores.iter().all(|score| *score == scores[0]) {
+            return Self::default();
+        }
+        Self { mean: if has_bias { center } else { 0.0 }, deviation }
+    }
+
+    fn standard(self, label: f64) -> f64 {
+        (label - self.mean) / self.deviation
+    }
+
+    /// Changes the head of `model` so that numbers that it predicts in this unit are in that of `other`.
+    pub(crate) fn convert(self, other: Self, model: &mut impl NamedModule) {
+        if self == other {
+            return;
+        }
+        let (factor, shift) = (self.deviation / other.deviation, other.standard(self.mean));
+        model.visit_parameters_mut(&mut |p| {
+            if p.group == Group::Head {
+                let values = p.value.flat().mul_scalar(factor);
+                let is_bias = p.name.rsplit('.').next() == Some("bias");
+                p.value.set_flat(if is_bias { values.add_scalar(shift) } else { values });
+            }
+        });
+    }
 }
 
 /// As many answers as `labels`, or as the example with most has.
@@ -123,7 +175,7 @@ fn picked<'a>(all: &'a [TokenisedExample], indices: &[usize]) -> Burn<Vec<&'a To
 }
 
 impl<'a> TokenExamples<'a> {
-    /// Without smoothing, in single precision.
+    /// Without smoothing, in the unit of the labels and single precision.
     pub fn new(
         examples: &'a [TokenisedExample],
         pad_id: u32,
@@ -131,7 +183,8 @@ impl<'a> TokenExamples<'a> {
         device: &'a Device,
     ) -> Self {
         let (smoothing, prefixes, dtype) = (0.0, None, DType::F32);
-        Self { examples, pad_id, labels, smoothing, prefixes, device, dtype }
+        let unit = LabelUnit::default();
+        Self { examples, pad_id, labels, smoothing, unit, prefixes, device, dtype }
     }
 }
 
@@ -201,7 +254,9 @@ impl Examples for TokenExamples<'_> {
                         *target = (even + (1.0 - self.smoothing) * share) as f32;
                     }
                 }
-                (Some(Label::Score(score)), false) => row[0] = *score as f32,
+                (Some(Label::Score(score)), false) => {
+                    row[0] = self.unit.standard(*score) as f32;
+                }
                 _ => return Err(mixed(index)),
             }
         }
@@ -246,6 +301,8 @@ pub struct PreparedTask {
     pub drawn_validation: bool,
     /// Where the validation rows are in their files; none where they come from no file.
     pub validation_places: Vec<At>,
+    /// Unit of numbers in training.
+    pub unit: LabelUnit,
     pub pad_id: u32,
     /// Tokens that stand for the classes, for a language model; empty for an encoder.
     pub answers: Vec<u32>,
@@ -264,6 +321,7 @@ impl PreparedTask {
             validation_ids: Vec::new(),
             drawn_validation: false,
             validation_places: Vec::new(),
+            unit: LabelUnit::default(),
             pad_id: 0,
             answers: Vec::new(),
             notes: Vec::new(),
@@ -376,5 +434,19 @@ mod tests {
         assert_eq!(failed(&all, &[]), "a batch needs at least one example");
         all[1].type_ids.pop();
         assert_eq!(failed(&all, &[0, 1]), "example 1 has 2 token ids but 1 segment ids");
+    }
+
+    #[test]
+    fn labels_have_the_same_standard_values_in_every_unit() {
+        for (factor, shift) in [(1.0, 0.0), (0.1, 0.5), (1000.0, -2e4)] {
+            let rows = [1.0, 3.0, 5.0, 7.0].map(|y| example(2, Label::Score(factor * y + shift)));
+            // A deviation of √5 around 4.
+            let unit = LabelUnit::of(&rows, true);
+            let found = unit.standard(factor * 9.0 + shift);
+            assert!((found - 5.0_f64.sqrt()).abs() < 1e-9, "{unit:?}");
+            assert_eq!(LabelUnit::of(&rows, false).mean, 0.0);
+        }
+        assert_eq!(LabelUnit::of(&[example(2, Label::Score(1.5))], true), LabelUnit::default());
+        assert_eq!(LabelUnit::of(&[example(2, Label::Class(1))], true), LabelUnit::default());
     }
 }

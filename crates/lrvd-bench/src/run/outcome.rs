@@ -11,7 +11,7 @@ use lrvd_burn::train::{self, Examples as _};
 use lrvd_core::prune::RankSummary;
 use lrvd_models::AutoModel;
 
-use crate::data::batch::TokenisedExample;
+use crate::data::batch::{LabelUnit, TokenExamples, TokenisedExample};
 use crate::error::Result;
 use crate::eval::{self, RunContext, Scored, score_draws, score_tokens};
 use crate::method::{DynMethod, MethodName, Temperatures};
@@ -64,6 +64,11 @@ pub(super) fn record(
 ) -> Result<Finished> {
     let begun = Instant::now();
     let train::Run { state, method, .. } = run;
+    let unit = context.task.unit;
+    unit.convert(LabelUnit::default(), &mut state.model);
+    if let Some(best) = &mut state.best {
+        unit.convert(LabelUnit::default(), &mut best.model);
+    }
     let ranks = state.ranks();
     state.compact();
     let fitted = context.fitted(|data| method.finish(&mut state.model, data))?;
@@ -235,8 +240,9 @@ pub(super) fn evaluate(
         let standard = BTreeMap::from([("perplexity".to_owned(), Some(nll.exp()))]);
         Metrics { accuracy, standard, nll: Some(nll), ..Metrics::default() }
     } else {
-        let examples = context.examples(&task.validation);
-        score_draws(&method.predict(model, &context.inputs(&examples), 0)?, task)?.metrics
+        let (examples, mut model) = (context.examples(&task.validation), model.clone());
+        task.unit.convert(LabelUnit::default(), &mut model);
+        score_draws(&method.predict(&model, &context.inputs(&examples), 0)?, task)?.metrics
     };
     let standard = metrics.standard.values().next().copied().flatten();
     let found = [("accuracy", metrics.accuracy), ("standard", standard), ("nll", metrics.nll)];
@@ -260,7 +266,7 @@ pub(super) fn held_out(
         let rows = tokens(context, model, rows, 0)?.row_losses();
         return Ok(train::HeldOutLosses { rows, measure: train::LossMeasure::Tokens });
     }
-    let examples = context.examples(rows);
+    let examples = TokenExamples { unit: context.task.unit, ..context.examples(rows) };
     let logits = method.predict(model, &context.inputs(&examples), 0)?;
     Ok(train::calibrated_losses(&logits, &examples.all_targets()?)?)
 }

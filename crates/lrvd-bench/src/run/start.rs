@@ -17,9 +17,9 @@ use lrvd_models::{AutoModel, TokenBatch};
 
 use super::folder::{CHECKPOINT_DIR, RECORD_FILE, still_there};
 use super::outcome::{Finished, evaluate, held_out, record, summary};
-use crate::backbone::{Backbone, load_model};
+use crate::backbone::{Backbone, Head, load_model};
 use crate::data::PreparedTask;
-use crate::data::batch::{TokenExamples, TokenisedExample};
+use crate::data::batch::{LabelUnit, TokenExamples, TokenisedExample};
 use crate::error::{Burn, Error, Kind, Result, kind_of};
 use crate::eval::{PeakMemory, RunContext};
 use crate::io::{JsonLayout, write_json};
@@ -75,6 +75,9 @@ impl RunStart<'_> {
         let head = backbone.head_of(config, &task.goal)?;
         let (mut model, _) =
             load_model(backbone, task, (pooling, &head), dropout, seed, device, precision)?;
+        if matches!(head, Head::Kept(_)) {
+            LabelUnit::default().convert(task.unit, &mut model);
+        }
         model.recompute(config.gradient_checkpointing);
         Ok(model)
     }
@@ -275,7 +278,8 @@ pub fn fit(
 }
 
 fn training<'a>(context: &RunContext<'a>, rows: &'a [TokenisedExample]) -> TokenExamples<'a> {
-    TokenExamples { smoothing: context.config.label_smoothing, ..context.examples(rows) }
+    let (smoothing, unit) = (context.config.label_smoothing, context.task.unit);
+    TokenExamples { smoothing, unit, ..context.examples(rows) }
 }
 
 fn batches<'a>(
