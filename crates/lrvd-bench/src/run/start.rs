@@ -148,15 +148,17 @@ impl<'a> Run<'a> {
     pub(crate) fn note(&self) -> Option<String> {
         let PreparedTask { train, holdout, validation, .. } = &*self.task;
         let (held, all) = (holdout.len(), train.len() + holdout.len());
+        // Numbers and texts have no class.
+        let drawn = if self.task.goal.classes.is_empty() { "at random" } else { "by class" };
         let searched = || {
             format!(
-                "{held} of {all} training rows, drawn by class, are held out: they choose the ranks"
+                "{held} of {all} training rows, drawn {drawn}, are held out: they choose the ranks"
             )
         };
         match self.fitted {
             FittedRows::None => (held > 0).then(searched),
             FittedRows::Holdout => Some(format!(
-                "{held} of {all} training rows, drawn by class, are held out for what is fitted after training"
+                "{held} of {all} training rows, drawn {drawn}, are held out for what is fitted after training"
             )),
             FittedRows::Validation => {
                 let searched = if held > 0 { format!("; {}", searched()) } else { String::new() };
