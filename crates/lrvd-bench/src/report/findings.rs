@@ -1,21 +1,22 @@
 //! What was run and what it showed, in a few sentences: the terminal, `table.md` and the page have the same ones.
 //!
-//! [`super::significance`] decides which differences are significant.
+//! [`super::significance`] compares methods; groups of modules are compared by [`groups_p`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
+use lrvd_core::metrics::groups_p;
 use serde::Serialize;
 
 use super::metric::{Metric, Spread, grouped};
 use super::names::{ModuleName, standard_title, task_label};
-use super::significance::{Difference, LEVEL, Rival, standing};
+use super::significance::{Column, LEVEL, Pair};
 use super::summary::Summary;
 use crate::record::{DataOrigin, RunRecord, SplitRecord};
 use crate::settings::CheckpointChoice;
-use crate::text::listed;
+use crate::text::{decimals, listed};
 
-/// Up to so many methods a sentence names.
+/// Up to so many methods or pairs a sentence names.
 const NAMED: usize = 4;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -124,17 +125,29 @@ fn rule(summary: &Summary<'_>) -> String {
              fitted after training have none: table-last.csv has their numbers)"
         }
     };
-    match seeds(summary) {
-        0 => format!("{checkpoint}."),
-        1 => format!(
-            "{checkpoint}. One seed: no difference between methods can be tested, and nothing is marked."
-        ),
-        n => format!(
-            "{checkpoint}; mean ± sample standard deviation over {n} seeds. Differences are paired by seed, and for \
-             accuracy, NLL and Brier score by validation row; one is significant if its 95 % interval by Student's \
-             distribution leaves out 0, by Holm's method for all rivals of the best."
-        ),
+    let of_cell = |task: &&str, method: &&str| {
+        let own = |run: &&RunRecord| run.task == *task && run.method == *method;
+        summary.results.finished().filter(own).count()
+    };
+    let cells = summary.tasks.iter().flat_map(|task| {
+        summary.methods.iter().map(move |method| of_cell(task, method)).filter(|n| *n > 0)
+    });
+    let counts: BTreeSet<usize> = cells.collect();
+    let (Some(least), Some(most)) = (counts.first(), counts.last()) else {
+        return format!("{checkpoint}.");
+    };
+    if *most == 1 {
+        return format!(
+            "{checkpoint}. One seed: rows alone compare two models, not two methods, so nothing is tested and \
+             nothing is marked."
+        );
     }
+    let seeds = if least == most { most.to_string() } else { format!("{least} to {most}") };
+    format!(
+        "{checkpoint}; mean ± sample standard deviation over {seeds} seeds. All pairs of methods are compared, paired by \
+         seed and validation row. A difference is significant if p < .05 by Holm's correction for all pairs of a column; \
+         a 95 % interval is that of one difference, not corrected."
+    )
 }
 
 /// `RTE. Accuracy: LoRA is best at ...`: a task by its own metric, and results about uncertainty by calibration and
@@ -148,45 +161,99 @@ fn score(summary: &Summary<'_>, task: &str) -> Option<String> {
     }
     let draws = summary.draws.filter(|_| summary.uncertainty).unwrap_or(0);
     let clause = |(metric, title): (Metric, String)| {
-        let clause = clause(&standing(summary, metric.at(draws), task)?, metric);
+        let clause = clause(&Column::new(summary, metric.at(draws), task)?, metric);
         Some(format!("{}{}: {clause}", title[..1].to_uppercase(), &title[1..]))
     };
     let clauses: Vec<String> = metrics.into_iter().filter_map(clause).collect();
     (!clauses.is_empty()).then(|| format!("{}. {}.", task_label(task), clauses.join(". ")))
 }
 
-/// `LoRA is best at 0.865; significantly behind: AdaLoRA (-0.021, 95 % interval -0.034 to -0.008)`.
-fn clause(ranked: &[Rival<'_>], metric: Metric) -> String {
-    let n = ranked.len();
-    let (best, last) = (&ranked[0], &ranked[n - 1]);
-    // With the difference from the best method.
-    let named = |rival: &Rival<'_>| match rival.difference {
-        None => rival.method.to_owned(),
-        Some(difference) => {
-            let (low, high) = difference.interval();
-            let [mean, low, high] = [difference.mean, low, high].map(|x| metric.format(x));
-            format!("{} ({mean}, 95 % interval {low} to {high})", rival.method)
+/// What the comparison of all pairs showed: `0.887 to 0.915; 1 of 3 pairs differs significantly: LoRA less AdaLoRA +0.0210 (95 %
+/// interval 0.0072 to 0.0348, p .010)`, then the methods that were not tested.
+fn clause(column: &Column<'_, '_>, metric: Metric) -> String {
+    let (ranked, pairs) = (&column.ranked, &column.pairs);
+    let p = |pair: &Pair<'_>| pair.tested.map_or(1.0, |(_, p)| p);
+    let mut tested: Vec<Pair<'_>> = pairs.iter().filter(|p| p.tested.is_some()).copied().collect();
+    // The clearest first: Holm's probabilities of several pairs may be equal.
+    let clearness = |pair: &Pair<'_>| pair.tested.map_or(1.0, |(difference, _)| difference.p());
+    tested.sort_by(|a, b| p(a).total_cmp(&p(b)).then(clearness(a).total_cmp(&clearness(b))));
+    let differ: Vec<Pair<'_>> = tested.iter().filter(|pair| pair.differs()).copied().collect();
+    let named = |pairs: &[Pair<'_>]| {
+        let shown = pairs.iter().take(NAMED).map(|pair| pair_in_print(pair, metric));
+        let rest = pairs.len().saturating_sub(NAMED);
+        let rest = (rest > 0).then(|| format!("and {rest} more"));
+        shown.chain(rest).collect::<Vec<_>>().join(", ")
+    };
+    let ends = [0, ranked.len() - 1].map(|place| ranked[place].1.mean);
+    let range = |low: f64, high| format!("{} to {}", metric.format(low), metric.format(high));
+    let range = range(ends[0].min(ends[1]), ends[0].max(ends[1]));
+    let is_tested = |method: &str| tested.iter().any(|pair| pair.has(method));
+    let n = ranked.iter().filter(|(method, _)| is_tested(method)).count();
+    let mut words = if let Some(best) = column.best() {
+        let own: Vec<Pair<'_>> = differ.iter().filter(|pair| pair.has(best)).copied().collect();
+        let others = if own.len() == 1 { "the other method" } else { "every other method" };
+        let mean = metric.format(ends[0]);
+        format!("{best} is best at {mean} and differs significantly from {others}: {}", named(&own))
+    } else if tested.is_empty() {
+        format!("{range}; no pair could be tested")
+    } else if differ.is_empty() {
+        let none = match n {
+            2 => "the two methods do not differ significantly".to_owned(),
+            n => format!("no pair of the {n} methods differs significantly"),
+        };
+        let clearest = if tested.len() > 1 { ", the smallest p:" } else { ":" };
+        format!("{range}; {none}{clearest} {}", named(&tested[..1]))
+    } else {
+        let verb = if differ.len() == 1 { "differs" } else { "differ" };
+        let (few, all) = (differ.len(), tested.len());
+        format!("{range}; {few} of {all} pairs {verb} significantly: {}", named(&differ))
+    };
+    let most = ranked.iter().map(|(_, spread)| spread.n()).max().unwrap_or(0);
+    let seeds = |n: usize| if n == 1 { "one seed".to_owned() } else { format!("{n} seeds") };
+    let untested = ranked.iter().filter(|(method, _)| !tested.is_empty() && !is_tested(method));
+    let untested = untested.map(|(method, spread)| format!("{method} ({})", seeds(spread.n())));
+    let fewer = ranked.iter().filter(|(method, spread)| is_tested(method) && spread.n() < most);
+    let fewer = fewer.map(|(method, spread)| format!("{method} ({} of {most})", spread.n()));
+    let absent = column.absent.iter().map(|method| (*method).to_owned());
+    for (what, methods) in [
+        ("not tested", untested.collect::<Vec<_>>()),
+        ("fewer seeds", fewer.collect()),
+        ("no number", absent.collect()),
+    ] {
+        if !methods.is_empty() {
+            let names = if methods.len() > NAMED {
+                format!("{} methods", methods.len())
+            } else {
+                methods.join(", ")
+            };
+            let _ = write!(words, "; {what}: {names}");
         }
-    };
-    if ranked.iter().all(|rival| rival.near) {
-        let all = if n == 2 { "the two methods".to_owned() } else { format!("the {n} methods") };
-        return format!(
-            "no significant difference between {all}, {} to {}: {}",
-            metric.format(best.mean.min(last.mean)),
-            metric.format(best.mean.max(last.mean)),
-            named(last),
-        );
     }
-    let those = |near: bool| {
-        let found = ranked[1..].iter().filter(|rival| rival.near == near);
-        let names: Vec<String> = found.map(named).collect();
-        if names.len() > NAMED { format!("{} methods", names.len()) } else { names.join(", ") }
-    };
-    let (mut near, behind, mean) = (those(true), those(false), metric.format(best.mean));
-    if !near.is_empty() {
-        near.insert_str(0, "; not significantly different: ");
+    words
+}
+
+/// `LoRA less AdaLoRA +0.0210 (95 % interval 0.0072 to 0.0348, p .010)`, a place more than values have; of seeds alone it says so.
+fn pair_in_print(pair: &Pair<'_>, metric: Metric) -> String {
+    let Pair { of, from, tested } = pair;
+    let Some((difference, p)) = tested else { return format!("{of} less {from}") };
+    let places = metric.fact().unit.decimals().0 + 1;
+    let (low, high) = difference.interval();
+    let [low, high] = [low, high].map(|end| decimals(end, places));
+    let scope = if difference.has_rows() { "" } else { ", these rows only" };
+    let mean = difference.mean;
+    format!(
+        "{of} less {from} {mean:+.places$} (95 % interval {low} to {high}{scope}, {})",
+        p_in_print(*p)
+    )
+}
+
+/// `p .010`, without the zero before the point.
+fn p_in_print(p: f64) -> String {
+    if p < 0.0005 {
+        return "p < .001".to_owned();
     }
-    format!("{} is best at {mean}; significantly behind: {behind}{near}", best.method)
+    let text = format!("{p:.3}");
+    format!("p {}", text.strip_prefix('0').unwrap_or(&text))
 }
 
 /// How ranks were given to methods that do not find their own.
@@ -241,38 +308,31 @@ fn ranks(summary: &Summary<'_>, method: &str) -> Option<String> {
     Some(format!("Of {full} ranks a module {method} kept {}{place}.", listed(&kept)))
 }
 
-/// Where the ranks are: `most in layer 3, 3.33, least in layer 0, 0.33; most in value, ...`; nothing where all have the
-/// same.
+/// Where the ranks are: `layers differ (p .004), most in layer 3, 3.33, least in layer 0, 0.33; kinds of module do not differ
+/// significantly (p .21)`; nothing where all have the same.
 fn most_and_least(runs: &[&RunRecord], choice: CheckpointChoice) -> String {
     let layer = |name: ModuleName| name.layer.map(|layer| format!("layer {layer}"));
     let by = [
-        ("layer", extremes(runs, choice, layer)),
-        ("kind of module", extremes(runs, choice, |name| Some(name.kind))),
+        extremes(runs, choice, "layers", layer),
+        extremes(runs, choice, "kinds of module", |name| Some(name.kind)),
     ];
-    let (found, noise): (Vec<_>, Vec<_>) = by
-        .into_iter()
-        .filter_map(|(of, found)| Some((of, found?)))
-        .partition(|(_, (_, is_clear))| *is_clear);
-    let mut words: Vec<String> = found.into_iter().map(|(_, (words, _))| words).collect();
-    if !noise.is_empty() {
-        let noise: Vec<&str> = noise.into_iter().map(|(of, _)| of).collect();
-        words.push(format!("no {} stands out significantly", noise.join(" or ")));
-    }
-    words.join("; ")
+    by.into_iter().flatten().collect::<Vec<_>>().join("; ")
 }
 
 const ALIKE: f64 = 0.005;
 
-/// The groups of modules with the most and the fewest ranks, `most in value, 1.90, least in query, 0.40`, and whether they
-/// differ significantly over the seeds; none if they do not differ.
+/// The groups of modules with the most and the fewest ranks, and the test that all `groups` have equal ones; none where they have.
 fn extremes(
     runs: &[&RunRecord],
     choice: CheckpointChoice,
+    groups: &str,
     group: impl Fn(ModuleName) -> Option<String>,
-) -> Option<(String, bool)> {
+) -> Option<String> {
     // A mean for every run, by group.
-    let mut groups: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+    let mut found: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+    let mut seeds = 0;
     for checkpoint in runs.iter().filter_map(|run| choice.of(run)) {
+        seeds += 1;
         let mut own: BTreeMap<String, Vec<f64>> = BTreeMap::new();
         for (path, rank) in &checkpoint.ranks {
             if let Some(name) = group(ModuleName::parse(path)) {
@@ -281,28 +341,36 @@ fn extremes(
         }
         for (name, ranks) in own {
             let mean = ranks.iter().sum::<f64>() / ranks.len() as f64;
-            groups.entry(name).or_default().push(mean);
+            found.entry(name).or_default().push(mean);
         }
     }
-    let mut found: Vec<(&String, Spread)> =
-        groups.iter().filter_map(|(name, ranks)| Some((name, Spread::of(ranks)?))).collect();
-    found.sort_by(|a, b| b.1.mean.total_cmp(&a.1.mean));
-    let ((most, high), (least, low)) = (found.first()?, found.last()?);
-    let apart: Vec<f64> =
-        high.by_seed.values().zip(low.by_seed.values()).map(|(high, low)| high - low).collect();
-    // One seed, or seeds that all agree, are reported as found.
-    let is_noise = Difference::of_seeds(&apart).is_some_and(|d| d.p() > LEVEL);
-    let words = format!("most in {most}, {:.2}, least in {least}, {:.2}", high.mean, low.mean);
-    (high.mean - low.mean >= ALIKE).then_some((words, !is_noise))
+    let values: Vec<Vec<f64>> = found.values().cloned().collect();
+    let is_whole = values.iter().all(|own| own.len() == seeds);
+    let mut means: Vec<(&String, f64)> =
+        found.iter().filter_map(|(name, ranks)| Some((name, Spread::of(ranks)?.mean))).collect();
+    means.sort_by(|a, b| b.1.total_cmp(&a.1));
+    let ((most, high), (least, low)) = (*means.first()?, *means.last()?);
+    if high - low < ALIKE {
+        return None;
+    }
+    let place = format!("most in {most}, {high:.2}, least in {least}, {low:.2}");
+    Some(match groups_p(&values) {
+        Some(p) if p < LEVEL => format!("{groups} differ ({}), {place}", p_in_print(p)),
+        Some(p) => format!("{groups} do not differ significantly ({})", p_in_print(p)),
+        None if seeds > 1 && is_whole => {
+            format!("{groups}: {place}, alike in all {seeds} seeds, not tested")
+        }
+        None if seeds > 1 => format!("{groups}: {place}, not tested"),
+        None => format!("{groups}: {place}, one seed, not tested"),
+    })
 }
 
 #[cfg(test)]
 mod tests {
-    use std::fmt::Write as _;
-
+    use super::super::summary::{RowScores, key};
     use super::*;
-    use crate::record::Results;
     use crate::record::sample::{sample_results, set_accuracy};
+    use crate::record::{Results, RunStatus};
 
     /// LoRA and BayesLoRA on RTE with these accuracies.
     fn two(lora: [f64; 3], bayes: [f64; 3]) -> Results {
@@ -322,50 +390,204 @@ mod tests {
         }
     }
 
-    #[test]
-    fn sentences_say_what_was_run_and_found() {
+    /// Results by what they show.
+    fn cases() -> Vec<(&'static str, Results)> {
         let mut cases = vec![
             // Differences of .02, .01 and 0: the mean is .01, its standard error .00577, and 4.303 of them .0248.
-            ("no significant difference", two([0.80, 0.82, 0.84], [0.82, 0.83, 0.84])),
+            ("two alike", two([0.80, 0.82, 0.84], [0.82, 0.83, 0.84])),
             // .39 ± 4.303 · .00577
-            ("a best method", two([0.50, 0.52, 0.51], [0.90; 3])),
+            ("a best of two", two([0.50, 0.52, 0.51], [0.90; 3])),
         ];
+        let mut results = sample_results();
+        results.runs.retain(|run| run.task == "rte");
+        let last = [("LoRA", [0.50, 0.51, 0.49]), ("AdaLoRA", [0.80, 0.811, 0.789])];
+        set_accuracy(&mut results, "rte", 0.5, last);
+        set_accuracy(&mut results, "rte", 0.5, [("BayesLoRA", [0.90, 0.905, 0.895])]);
+        cases.push(("a best of three", results.clone()));
+        let mut five = results.clone();
+        for (name, accuracy) in [("A", 0.6), ("B", 0.7)] {
+            let copies: Vec<RunRecord> =
+                five.runs.iter().filter(|run| run.method == "LoRA").cloned().collect();
+            let named = |run| RunRecord { method: name.to_owned(), ..run };
+            five.runs.extend(copies.into_iter().map(named));
+            let values = [0.001, -0.001, 0.0].map(|shift| accuracy + shift);
+            set_accuracy(&mut five, "rte", 0.5, [(name, values)]);
+        }
+        set_accuracy(&mut five, "rte", 0.5, [("AdaLoRA", [0.901, 0.902, 0.897])]);
+        cases.push(("a best two of five", five));
+        let mut alike = results.clone();
+        let values = [("LoRA", [0.82, 0.81, 0.83]), ("AdaLoRA", [0.80, 0.811, 0.84])];
+        set_accuracy(&mut alike, "rte", 0.5, values);
+        set_accuracy(&mut alike, "rte", 0.5, [("BayesLoRA", [0.84, 0.80, 0.83])]);
+        cases.push(("three alike", alike));
+        results.runs.retain(|run| run.method != "LoRA" || run.seed == 1);
+        set_accuracy(&mut results, "rte", 0.5, [("LoRA", [1.0; 3])]);
+        results.runs.retain(|run| run.method != "AdaLoRA" || run.seed < 3);
+        cases.push(("one seed of the highest mean", results.clone()));
+        for run in results.runs.iter_mut().filter(|run| run.method == "LoRA") {
+            run.status = RunStatus::Failed { reason: "loss is NaN at step 3".into() };
+            run.rank_budget.requested = Some(2.0);
+            run.rank_budget.note = "not matched to another method".into();
+        }
+        cases.push(("a failed method", results.clone()));
+        let failed: Vec<RunRecord> =
+            results.runs.iter().filter(|run| run.method == "LoRA").cloned().collect();
+        for name in ["a", "b", "c", "d"] {
+            results.runs.extend(failed.iter().cloned().map(|run| RunRecord {
+                method: name.into(),
+                steps: 900,
+                ..run
+            }));
+        }
+        results.data.get_mut("rte").unwrap().train.origin = DataOrigin::LocalDev;
+        cases.push(("many failed methods", results));
         let mut results = sample_results();
         for run in results.runs.iter_mut().filter(|run| run.method != "BayesLoRA") {
             run.rank_budget.requested = Some(2.0);
             run.rank_budget.note = "matched to BayesLoRA".into();
         }
-        cases.push(("a matched rank", results));
+        results.config = serde_json::json!({ "experiment": { "checkpoint": "best" } });
+        cases.push(("a matched rank, the best checkpoint", results));
         // Layers have 0 + ⅓ to 3 + ⅓; query and ffn out 1.5, value 2.5; all seeds agree.
         let mut results = sample_results();
         results.runs.retain(|run| run.method == "BayesLoRA" && run.task == "rte");
         change_ranks(&mut results, |name, _| {
             name.layer.unwrap_or(0) + u32::from(name.kind == "value")
         });
-        cases.push(("ranks by layer and kind", results.clone()));
+        cases.push(("ranks that all seeds share", results.clone()));
+        let last = |results: &mut Results| results.runs[0].checkpoints.last.clone().unwrap();
+        let mut other = last(&mut results);
+        // One seed has a rank more in one module: the layers still differ.
+        *other.ranks.values_mut().next().unwrap() += 1;
+        results.runs[0].checkpoints.last = Some(other);
+        cases.push(("ranks that differ by layer", results.clone()));
         for rank in results.runs[0].checkpoints.last.as_mut().unwrap().ranks.values_mut() {
-            *rank = 4 - *rank;
+            *rank = 4 - (*rank).min(4);
         }
         cases.push(("ranks that a seed has the other way round", results.clone()));
+        results.runs[0]
+            .checkpoints
+            .last
+            .as_mut()
+            .unwrap()
+            .ranks
+            .retain(|path, _| ModuleName::parse(path).layer != Some(0));
+        cases.push(("a layer that one seed lacks", results.clone()));
         change_ranks(&mut results, |_, _| 0);
         cases.push(("no ranks", results));
         let mut results = two([0.5; 3], [0.9; 3]);
         let data = results.data.get_mut("rte").unwrap();
         data.train.origin = DataOrigin::Generated;
         data.validation.rows = 400;
-        cases.push(("generated training data", results.clone()));
+        cases.push(("seeds that agree, generated training data", results.clone()));
         results.data.get_mut("rte").unwrap().validation.origin = DataOrigin::Generated;
         results.runs.retain(|run| run.seed == 1);
         cases.push(("generated data, one seed", results.clone()));
         results.runs.clear();
         cases.push(("no run", results));
-        let mut found = String::new();
-        for (case, results) in &cases {
-            let Findings { ran, rule, budgets, scores, ranks, .. } =
-                Findings::new(&Summary::of_last(results));
-            writeln!(found, "{case}\n    {ran}\n    {rule}\n    {budgets:?}").unwrap();
-            writeln!(found, "    {scores:#?}\n    {ranks:?}").unwrap();
+        cases
+    }
+
+    fn in_print(results: &Results) -> String {
+        let rows = RowScores::default();
+        let both = Summary::both(results, &rows);
+        let Findings { ran, rule, budgets, scores, ranks } =
+            Findings::new(Summary::reported(&both));
+        format!("    {ran}\n    {rule}\n    {budgets:?}\n    {scores:#?}\n    {ranks:?}\n")
+    }
+
+    #[test]
+    fn sentences_say_what_was_run_and_found() {
+        let shown: String = cases()
+            .iter()
+            .map(|(case, results)| format!("{case}\n{}", in_print(results)))
+            .collect();
+        insta::assert_snapshot!(shown);
+    }
+
+    #[test]
+    fn rows_are_said_to_be_the_measured_ones_only_where_they_are_not_known() {
+        let results = two([0.5; 3], [0.9; 3]);
+        let mut rows = RowScores::default();
+        for seed in 1..=3 {
+            for (method, n) in [("LoRA", 5), ("BayesLoRA", 9)] {
+                let right = (0..10).map(|i| f64::from(u8::from(i < n)));
+                let key = key(CheckpointChoice::Last, "rte", method, seed, Metric::ACCURACY);
+                rows.0.insert(key, right.collect());
+            }
         }
-        insta::assert_snapshot!(found);
+        let both = Summary::both(&results, &rows);
+        // The rows alone: .4 ± 2.262 · √(.4 · .6/9); scipy.stats.t.
+        assert_eq!(
+            Findings::new(&both[0]).scores,
+            [
+                "RTE. Accuracy: BayesLoRA is best at 0.900 and differs significantly from the other method: BayesLoRA less LoRA \
+              +0.4000 (95 % interval 0.0306 to 0.7694, p .037)."
+            ]
+        );
+    }
+
+    /// The words of every text in the code above, between what it puts in.
+    fn templates() -> BTreeSet<String> {
+        let code = include_str!("findings.rs").split("#[cfg(test)]").next().unwrap();
+        let lines = code.lines().filter(|line| !line.trim_start().starts_with("//"));
+        let code = lines.collect::<Vec<_>>().join("\n").replace("\\\n", "\u{1}");
+        let texts = code.split('"').skip(1).step_by(2);
+        let plain = texts.map(|text| {
+            text.split('\u{1}')
+                .enumerate()
+                .map(|(i, part)| if i > 0 { part.trim_start() } else { part })
+                .collect::<String>()
+        });
+        let parts = plain.flat_map(|text| {
+            text.split(['{', '}']).step_by(2).map(str::trim).map(str::to_owned).collect::<Vec<_>>()
+        });
+        parts.filter(|part| part.len() > 4 && part.contains(' ')).collect()
+    }
+
+    #[test]
+    fn every_template_appears_in_some_case_and_not_in_all() {
+        let shown: Vec<String> = cases().iter().map(|(_, results)| in_print(results)).collect();
+        let templates = templates();
+        assert!(templates.len() > 30, "{templates:?}");
+        for part in templates {
+            let n = shown.iter().filter(|text| text.contains(&part)).count();
+            assert!(n > 0 && n < shown.len(), "`{part}` appears in {n} of {} cases", shown.len());
+        }
+    }
+
+    #[test]
+    fn conclusions_appear_where_they_hold_and_only_there() {
+        let cases = cases();
+        let in_case =
+            |name: &str| in_print(&cases.iter().find(|(case, _)| *case == name).unwrap().1);
+        for (words, holds, does_not_hold) in [
+            ("is best at", "a best of three", "one seed of the highest mean"),
+            ("pairs differ significantly", "a best two of five", "a best of three"),
+            ("no pair of the 3 methods differs", "three alike", "a best two of five"),
+            ("do not differ significantly: BayesLoRA less LoRA", "two alike", "a best of two"),
+            ("no pair could be tested", "seeds that agree, generated training data", "two alike"),
+            ("nothing is tested", "generated data, one seed", "two alike"),
+            ("not tested: LoRA (one seed)", "one seed of the highest mean", "a best of three"),
+            ("fewer seeds: AdaLoRA (2 of 3)", "one seed of the highest mean", "a best of three"),
+            ("no number: LoRA", "a failed method", "one seed of the highest mean"),
+            ("over 1 to 3 seeds", "one seed of the highest mean", "a best of three"),
+            ("layers differ (p", "ranks that differ by layer", "ranks that all seeds share"),
+            (
+                "alike in all 3 seeds, not tested",
+                "ranks that all seeds share",
+                "ranks that differ by layer",
+            ),
+            (
+                "layers do not differ significantly",
+                "ranks that a seed has the other way round",
+                "ranks that differ by layer",
+            ),
+            ("one seed, not tested", "generated data, one seed", "ranks that all seeds share"),
+            ("optimistic", "a matched rank, the best checkpoint", "two alike"),
+        ] {
+            assert!(in_case(holds).contains(words), "{words}: {}", in_case(holds));
+            assert!(!in_case(does_not_hold).contains(words), "{words}: {}", in_case(does_not_hold));
+        }
     }
 }

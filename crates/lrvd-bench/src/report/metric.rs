@@ -204,6 +204,8 @@ impl Metric {
     pub(crate) const ECE_FLOOR: Self = Self::known("ece_floor");
     pub(crate) const NLL: Self = Self::known("nll");
     pub(crate) const BRIER: Self = Self::known("brier");
+    pub(crate) const MACRO_F1: Self = Self::known("macro_f1");
+    pub(crate) const RISK_AREA: Self = Self::known("aurc");
     pub(crate) const PARAMETERS: Self = Self::known("parameters");
     pub(crate) const STORED: Self = Self::known("stored_parameters");
     pub(crate) const HEAD: Self = Self::known("head_parameters");
@@ -387,6 +389,7 @@ pub(crate) fn grouped(n: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::summary::Summary;
     use super::*;
     use crate::record::sample::{sample_reasoning, sample_results};
 
@@ -414,6 +417,36 @@ mod tests {
         assert_eq!((one.mean, one.std, one.standard_error()), (0.5, None, None));
         assert_eq!(Spread::of(&[]), None);
         assert_eq!([0, 999, 3_400_000].map(grouped), ["0", "999", "3\u{202f}400\u{202f}000"]);
+    }
+
+    /// Titles head columns where some run has the value, and no others.
+    #[test]
+    fn every_title_heads_a_column_of_some_results_and_not_of_all() {
+        let mut few = sample_results();
+        few.runs.clear();
+        let cases = [sample_results(), sample_reasoning(), few];
+        let shown = cases.each_ref().map(|results| {
+            let summary = Summary::of_last(results);
+            let cells = summary.cells(&summary.on_page()).map(|(metric, ..)| metric.base());
+            cells.collect::<std::collections::BTreeSet<_>>()
+        });
+        for metric in Metric::all().into_iter().filter(|metric| metric.fact().shown != Named) {
+            let n = shown.iter().filter(|names| names.contains(&metric.base())).count();
+            let asked = metric
+                .set
+                .is_none_or(|set| cases[1].runs.iter().any(|run| run.ood.contains_key(set.name())));
+            assert!(n < shown.len() && (n > 0) == asked, "{}: {n}", metric.title());
+        }
+        // A score of uncertainty has no column beside a regression.
+        let only = |task: &str| {
+            let mut results = sample_results();
+            results.runs.retain(|run| run.task == task);
+            let summary = Summary::of_last(&results);
+            let has = |metric| summary.cell(metric, "LoRA", task).is_some();
+            [Metric::ACCURACY, Metric::STANDARD, Metric::ECE, Metric::NLL].map(has)
+        };
+        assert_eq!(only("stsb"), [false, true, false, false]);
+        assert_eq!(only("rte"), [true, false, true, true]);
     }
 
     #[test]

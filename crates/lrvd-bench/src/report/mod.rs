@@ -5,8 +5,8 @@
 //! - `metric`: the table of metrics. A new metric is one row.
 //! - `summary`: every metric by method and task over seeds, computed once per report; scores of single rows.
 //! - `table`: the paper's tables as text, markdown and CSV.
-//! - `significance`: which differences are significant; `pairs`: claims about two methods,
-//!   each with its interval and verdict.
+//! - `significance`: all pairs of methods in a column of a table, by the comparison of `lrvd_core::metrics`; `pairs`: claims
+//!   about two methods, each with its interval and verdict; `procedures.md`: how both are tested.
 //! - `findings`: what was run and what it showed, in words; `names`: names in print.
 //! - `published`, `compare`: published numbers beside measured ones.
 //! - `page`: one self-contained `report.html`.

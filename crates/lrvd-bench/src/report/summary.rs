@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use lrvd_core::metrics::NLL_FLOOR;
+use lrvd_core::metrics::{Aurocs, NLL_FLOOR, Predictions, Score, pearson, pseudo_values, spearman};
 
 use super::metric::{Metric, Shown, Spread};
 use super::names::{method_rank, task_order};
@@ -218,31 +218,34 @@ pub(super) fn key(
     (choice.name(), task.to_owned(), method.to_owned(), seed, metric)
 }
 
-/// Accuracy, NLL and Brier score of every evaluation row in order, by run: scores whose mean over rows is the run's own.
+/// Scores of evaluation rows by run, whose mean is the run's own: of every row in order for accuracy, NLL and Brier score, the
+/// jackknife's pseudo-values for scores that are no means over rows.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RowScores(pub(super) BTreeMap<Key, Vec<f64>>);
 
 impl RowScores {
-    /// Adds both checkpoints of a run from its `folder`; a checkpoint without a file adds nothing, and neither do scores
-    /// of a regression.
-    pub(crate) fn read(
-        &mut self,
-        folder: &Path,
-        task: &str,
-        method: &str,
-        seed: u64,
-    ) -> Result<()> {
+    /// Adds both checkpoints of a `run` of a task with this `standard` metric from its `folder`, and its answers to other sets; a
+    /// file that is absent adds nothing.
+    pub(crate) fn read(&mut self, folder: &Path, run: &RunRecord, standard: &str) -> Result<()> {
+        let mut add = |choice, (metric, scores): (Metric, Vec<f64>)| {
+            self.0.insert(key(choice, &run.task, &run.method, run.seed, metric), scores);
+        };
         for choice in CheckpointChoice::BOTH {
-            let path = folder.join(format!("predictions-{}.jsonl", choice.name()));
-            if !path.is_file() {
-                continue;
+            let own = prediction_lines(folder, choice.name())?;
+            for &draws in own.first().iter().flat_map(|line| line.probs.keys()) {
+                let scores = row_scores(&own, draws, standard).into_iter();
+                scores.for_each(|(metric, scores)| add(choice, (metric.at(draws), scores)));
             }
-            for line in read_lines::<PredictionLine>(&path)? {
-                for (&draws, probabilities) in &line.probs {
-                    for (metric, score) in row_scores(probabilities, line.label) {
-                        let key = key(choice, task, method, seed, metric.at(draws));
-                        self.0.entry(key).or_default().push(score);
-                    }
+        }
+        if run.ood.is_empty() {
+            return Ok(());
+        }
+        let own = prediction_lines(folder, CheckpointChoice::Last.name())?;
+        for set in run.ood.keys() {
+            let theirs = prediction_lines(folder, &format!("last-{set}"))?;
+            for &draws in own.first().iter().flat_map(|line| line.entropy.keys()) {
+                for (metric, scores) in separations(&own, &theirs, draws, set) {
+                    CheckpointChoice::BOTH.map(|choice| add(choice, (metric, scores.clone())));
                 }
             }
         }
@@ -262,27 +265,84 @@ impl RowScores {
     }
 }
 
-/// What one row adds to each metric; nothing for the score of a regression.
-fn row_scores(probabilities: &[f64], label: f64) -> Vec<(Metric, f64)> {
-    let label = label as usize;
-    let Some(own) = probabilities.get(label).filter(|_| probabilities.len() > 1) else {
-        return Vec::new();
+/// The lines of `predictions-<name>.jsonl`; none without the file.
+fn prediction_lines(folder: &Path, name: &str) -> Result<Vec<PredictionLine>> {
+    let path = folder.join(format!("predictions-{name}.jsonl"));
+    if path.is_file() { read_lines(&path) } else { Ok(Vec::new()) }
+}
+
+/// The scores of all rows at a number of draws; those that the answers do not define are absent.
+fn row_scores(lines: &[PredictionLine], draws: u32, standard: &str) -> Vec<(Metric, Vec<f64>)> {
+    let answers = lines.iter().filter_map(|line| line.probs.get(&draws));
+    let outputs: Vec<f64> = answers.flatten().copied().collect();
+    let classes = outputs.len() / lines.len().max(1);
+    if classes < 2 {
+        let targets: Vec<f64> = lines.iter().map(|line| line.label).collect();
+        let correlation = if standard == "spearman" { spearman } else { pearson };
+        let of = |kept: &[usize]| {
+            let [outputs, targets] =
+                [&outputs, &targets].map(|all| kept.iter().map(|&i| all[i]).collect::<Vec<_>>());
+            correlation(&outputs, &targets)
+        };
+        let found = (outputs.len() == lines.len()).then(|| pseudo_values(lines.len(), of));
+        return found
+            .and_then(Result::ok)
+            .map(|scores| (Metric::STANDARD, scores))
+            .into_iter()
+            .collect();
+    }
+    let labels: Vec<usize> = lines.iter().map(|line| line.label as usize).collect();
+    let Ok(predictions) = Predictions::new(&outputs, classes, &labels) else { return Vec::new() };
+    let rows = || outputs.chunks_exact(classes).zip(&labels);
+    let squares = |(row, &label): (&[f64], &usize)| {
+        let own = row[label];
+        row.iter().map(|p| p * p).sum::<f64>() - own * own + (own - 1.0).powi(2)
     };
-    let right = probabilities.iter().enumerate().all(|(c, p)| p < own || (p == own && c >= label));
-    let squares =
-        probabilities.iter().map(|p| p * p).sum::<f64>() - own * own + (own - 1.0).powi(2);
-    vec![
-        (Metric::ACCURACY, f64::from(u8::from(right))),
-        (Metric::NLL, -own.max(NLL_FLOOR).ln()),
-        (Metric::BRIER, squares),
-    ]
+    let right: Vec<f64> =
+        predictions.correct().iter().map(|right| f64::from(u8::from(*right))).collect();
+    let own = match standard {
+        "matthews" => predictions.pseudo_values(Score::Matthews).ok(),
+        "f1" => predictions.pseudo_values(Score::F1).ok(),
+        _ => Some(right.clone()),
+    };
+    let of = |score| predictions.pseudo_values(score).ok();
+    let found = [
+        (Metric::ACCURACY, Some(right)),
+        (Metric::NLL, Some(rows().map(|(row, &label)| -row[label].max(NLL_FLOOR).ln()).collect())),
+        (Metric::BRIER, Some(rows().map(squares).collect())),
+        (Metric::STANDARD, own),
+        (Metric::MACRO_F1, of(Score::MacroF1)),
+        (Metric::ECE, of(Score::Ece)),
+        (Metric::RISK_AREA, of(Score::RiskArea)),
+    ];
+    found.into_iter().filter_map(|(metric, scores)| Some((metric, scores?))).collect()
+}
+
+/// Pseudo-values of the areas by which both uncertainties separate the rows of another `set`, `theirs`, from a run's own.
+fn separations(
+    own: &[PredictionLine],
+    theirs: &[PredictionLine],
+    draws: u32,
+    set: &str,
+) -> Vec<(Metric, Vec<f64>)> {
+    type Read = fn(&PredictionLine) -> &BTreeMap<u32, f64>;
+    let reads: [(&str, Read); 2] = [
+        ("auroc_entropy", |line| &line.entropy),
+        ("auroc_information", |line| &line.mutual_information),
+    ];
+    let separation = |(name, read): (&str, Read)| {
+        let metric = Metric::parse(&format!("{name}_{set}"), draws)?;
+        let [own, theirs] = [own, theirs].map(|lines| {
+            lines.iter().map(|line| read(line).get(&draws).copied()).collect::<Option<Vec<f64>>>()
+        });
+        Some((metric, Aurocs::new(&[own?], &[theirs?]).ok()?.pseudo_values(0)))
+    };
+    reads.into_iter().filter_map(separation).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use std::fmt::Write as _;
-
-    use lrvd_core::metrics::Predictions;
 
     use super::*;
     use crate::record::RunStatus;
@@ -341,36 +401,72 @@ mod tests {
         assert_eq!((summary.draws, summary.metrics.contains(&Metric::NLL.at(10))), (None, false));
     }
 
+    /// Answers of a run on SST-2 with an answer to another set, in `folder`.
+    fn run_with_answers(folder: &Path) -> RunRecord {
+        let mut run = sample_reasoning().runs[0].clone();
+        run.ood = BTreeMap::from([("arc-c".to_owned(), BTreeMap::new())]);
+        let p = [0.9, 0.2, 0.7, 0.4, 0.35, 0.8, 0.55, 0.15];
+        let lines = |p: &[f64], labels: &[f64]| {
+            let line = |(p, label): (&f64, &f64)| {
+                let (q, entropy) = (1.0 - p, 0.5 - (p - 0.5).abs());
+                format!(
+                    r#"{{"id":"a","label":{label:?},"probs":{{"0":[{q:?},{p:?}]}},"entropy":{{"0":{entropy:?}}},"mutual_information":{{}}}}"#
+                )
+            };
+            p.iter().zip(labels).map(line).collect::<Vec<_>>().join("\n")
+        };
+        let own = lines(&p, &[1.0, 0.0, 0.0, 1.0, 0.0, 1.0, 1.0, 0.0]);
+        std::fs::write(folder.join("predictions-last.jsonl"), own).unwrap();
+        let theirs = lines(&[0.6, 0.45, 0.3], &[0.0; 3]);
+        std::fs::write(folder.join("predictions-last-arc-c.jsonl"), theirs).unwrap();
+        run
+    }
+
+    /// scikit-learn 1.9.1 for MCC, F1, macro F1 and the AUROC, NumPy for the rest.
     #[test]
-    fn their_means_are_those_of_the_record() -> Result<(), Box<dyn std::error::Error>> {
-        let folder = tempfile::tempdir()?;
-        let rows = [([0.5, 0.3, 0.2], 0.0), ([0.4, 0.4, 0.2], 1.0), ([0.1, 0.2, 0.7], 2.0)];
-        let line = |(p, label): &([f64; 3], f64)| {
-            format!(
-                r#"{{"id":"a","label":{label:?},"probs":{{"0":{p:?}}},"entropy":{{}},"mutual_information":{{}}}}"#
-            )
-        };
-        let lines: Vec<String> = rows.iter().map(line).collect();
-        std::fs::write(folder.path().join("predictions-last.jsonl"), lines.join("\n"))?;
-        let mut scores = RowScores::default();
-        scores.read(folder.path(), "sst2", "LoRA", 1)?;
-        let mean = |metric| -> Option<f64> {
-            let own = scores.0.get(&key(CheckpointChoice::Last, "sst2", "LoRA", 1, metric))?;
-            Some(own.iter().sum::<f64>() / own.len() as f64)
-        };
-        let all = rows.map(|(p, _)| p).concat();
-        let predictions = Predictions::new(&all, 3, &[0, 1, 2])?;
-        for (metric, expected) in [
-            (Metric::ACCURACY, predictions.accuracy()),
-            (Metric::NLL, predictions.nll()),
-            (Metric::BRIER, predictions.brier()),
-        ] {
-            assert!(mean(metric).is_some_and(|m| (m - expected).abs() < 1e-12), "{metric:?}");
+    fn their_means_are_the_scores() {
+        let folder = tempfile::tempdir().unwrap();
+        let run = run_with_answers(folder.path());
+        for (standard, expected) in [("matthews", 0.5), ("f1", 0.75), ("accuracy", 0.75)] {
+            let mut scores = RowScores::default();
+            scores.read(folder.path(), &run, standard).unwrap();
+            let mean = |metric| -> Option<f64> {
+                let key = key(CheckpointChoice::Last, &run.task, &run.method, run.seed, metric);
+                let own = scores.0.get(&key)?;
+                Some(own.iter().sum::<f64>() / own.len() as f64)
+            };
+            let area = Metric::parse("auroc_entropy_arc-c", 0).unwrap();
+            for (metric, expected) in [
+                (Metric::ACCURACY, 0.75),
+                (Metric::STANDARD, expected),
+                (Metric::NLL, 0.482_881_250_104_023_3),
+                (Metric::BRIER, 0.321_875),
+                (Metric::MACRO_F1, 0.75),
+                (Metric::ECE, 0.256_25),
+                (Metric::RISK_AREA, 0.112_797_619_047_619_05),
+                (area, 0.770_833_333_333_333_4),
+            ] {
+                let found = mean(metric).unwrap();
+                assert!((found - expected).abs() < 1e-12, "{metric:?}: {found}, {expected}");
+            }
+            assert_eq!(mean(Metric::NLL.at(10)), None);
+            let best = key(CheckpointChoice::Best, &run.task, &run.method, run.seed, Metric::NLL);
+            assert_eq!(scores.0.get(&best), None, "no file");
         }
-        assert_eq!(mean(Metric::NLL.at(10)), None);
-        let best = scores.0.get(&key(CheckpointChoice::Best, "sst2", "LoRA", 1, Metric::NLL));
-        assert_eq!(best, None, "no file");
-        assert_eq!(row_scores(&[0.3], 0.0), [], "a regression");
-        Ok(())
+        // Of a regression, its correlation: numpy.corrcoef.
+        let line = |(p, label): (f64, f64)| PredictionLine {
+            id: String::new(),
+            line: None,
+            row: None,
+            label,
+            probs: BTreeMap::from([(0, vec![p])]),
+            entropy: BTreeMap::new(),
+            mutual_information: BTreeMap::new(),
+        };
+        let lines =
+            [(0.1, 0.0), (0.4, 0.5), (0.35, 0.2), (0.8, 1.0), (0.9, 0.7), (0.2, 0.4)].map(line);
+        let found = row_scores(&lines, 0, "pearson");
+        let [(Metric::STANDARD, values)] = &found[..] else { panic!("{found:?}") };
+        assert!((values.iter().sum::<f64>() / 6.0 - 0.863_731_833_073_219_1).abs() < 1e-12);
     }
 }

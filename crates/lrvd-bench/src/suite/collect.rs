@@ -101,7 +101,9 @@ fn experiment_results(plan: &Plan, place: usize, out: &Path) -> Result<(Results,
         let path = folder.join(RECORD_FILE);
         if path.is_file() {
             let record: RunRecord = read_json(&path)?;
-            scores.read(&folder, &record.task, &record.method, record.seed)?;
+            let data = experiment.data.get(&record.task);
+            let standard = data.map_or("accuracy", |data| &data.standard_metric);
+            scores.read(&folder, &record, standard)?;
             records.push(record);
         }
     }

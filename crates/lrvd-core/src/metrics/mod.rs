@@ -4,6 +4,7 @@
 //! indices. Inputs are checked once, where they enter; what cannot be computed is an [`Error`](crate::Error), never NaN.
 
 mod calibration;
+mod comparison;
 mod decision;
 mod outliers;
 mod predictions;
@@ -14,9 +15,10 @@ mod statistics;
 pub(crate) use probability::log_sum_exp;
 
 pub use calibration::{Binning, DEFAULT_BINS, ReliabilityBin, ReliabilityDiagram, ece_floor};
+pub use comparison::{Difference, LEVEL, groups_p, holm, pseudo_values};
 pub use decision::{choice_confidence, expected_level, score_confidence};
 pub use outliers::{ClassDistance, ClassMoments, conformal_p, conformal_radius};
-pub use predictions::{NLL_FLOOR, Predictions};
+pub use predictions::{NLL_FLOOR, Predictions, Score};
 pub use probability::{
     ROW_SUM_TOLERANCE, Uncertainty, argmax_rows, free_energy, log_softmax, mean_probability,
     softmax, uncertainty,

@@ -1,11 +1,28 @@
 //! Probabilities with labels, checked once, and the metrics of both.
 
-use super::calibration::{Binning, ReliabilityDiagram};
+use super::calibration::{Binning, DEFAULT_BINS, ReliabilityDiagram};
+use super::comparison::pseudo_values;
 use super::probability::{ROW_SUM_TOLERANCE, argmax, check_row_sum};
+use super::selective::RiskCoverage;
 use crate::error::{Error, check_all_in, check_classes, check_range, check_same_length, some_rows};
 
 /// Floor under the probabilities of [`Predictions::nll`]: an impossible label counts 27.6 nats.
 pub const NLL_FLOOR: f64 = 1e-12;
+
+/// A score of predictions that is not a mean over rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Score {
+    /// [`Predictions::f1`].
+    F1,
+    /// [`Predictions::macro_f1`].
+    MacroF1,
+    /// [`Predictions::mcc`].
+    Matthews,
+    /// [`Predictions::ece`] of [`DEFAULT_BINS`] bins by the default convention.
+    Ece,
+    /// [`RiskCoverage::area`] of the largest probabilities.
+    RiskArea,
+}
 
 /// Predicted probabilities of `n` examples, `[n, n_classes]`, row-major, with their labels `[n]`.
 ///
@@ -145,8 +162,8 @@ impl<'a> Predictions<'a> {
 
     /// `F1 = 2TP / (2TP + FP + FN)` of class 1 of two, as in GLUE; 0 if it is neither predicted nor present.
     pub fn f1(&self) -> Result<f64, Error> {
-        check_range("n_classes", self.n_classes as f64, 2.0, 2.0)?;
-        Ok(self.outcomes()[1].f1())
+        self.check_two_classes()?;
+        Ok(self.outcomes().0[1].f1())
     }
 
     /// Unweighted mean of the F1 of every class against the rest, over the classes that are a label or a prediction; a class
@@ -155,10 +172,7 @@ impl<'a> Predictions<'a> {
     /// As `f1_score(average="macro")` of scikit-learn, which averages over the classes that occur; Opitz, Burst 2019,
     /// arXiv:1911.03347, equation 1.
     pub fn macro_f1(&self) -> f64 {
-        let classes = self.outcomes();
-        let occur = classes.iter().filter(|class| class.predicted + class.labels > 0);
-        let (count, sum) = occur.fold((0, 0.0), |(n, sum), class| (n + 1, sum + class.f1()));
-        sum / f64::from(count)
+        self.outcomes().macro_f1()
     }
 
     /// Matthews correlation of two classes, 0 if the denominator is 0.
@@ -167,24 +181,51 @@ impl<'a> Predictions<'a> {
     /// (TP·TN − FP·FN) / √((TP + FP)(TP + FN)(TN + FP)(TN + FN))
     /// ```
     pub fn mcc(&self) -> Result<f64, Error> {
-        check_range("n_classes", self.n_classes as f64, 2.0, 2.0)?;
-        let [negative, positive] = [0, 1].map(|class| self.outcomes()[class]);
-        let [tp, tn] = [positive, negative].map(|class| class.hits as f64);
-        let [fp, fn_] = [positive.predicted - positive.hits, positive.labels - positive.hits]
-            .map(|count| count as f64);
-        // Two roots, so that counts in the hundred thousands do not lose digits in the product of four.
-        let denominator = ((tp + fp) * (tn + fn_)).sqrt() * ((tp + fn_) * (tn + fp)).sqrt();
-        Ok(if denominator == 0.0 { 0.0 } else { (tp * tn - fp * fn_) / denominator })
+        self.check_two_classes()?;
+        Ok(self.outcomes().mcc())
     }
 
-    fn outcomes(&self) -> Vec<Outcomes> {
-        let mut classes = vec![Outcomes::default(); self.n_classes];
-        for (predicted, &label) in self.predicted().into_iter().zip(self.labels) {
-            classes[predicted].predicted += 1;
-            classes[label].labels += 1;
-            classes[label].hits += usize::from(predicted == label);
+    /// [`pseudo_values`] of a score by row: their mean is the score.
+    ///
+    /// # Errors
+    ///
+    /// One row; F1 of the positive class and MCC of other than two classes.
+    pub fn pseudo_values(&self, score: Score) -> Result<Vec<f64>, Error> {
+        let predicted = self.predicted();
+        let outcomes = |kept: &[usize]| {
+            Outcomes::of(self.n_classes, kept.iter().map(|&i| (predicted[i], self.labels[i])))
+        };
+        if matches!(score, Score::F1 | Score::Matthews) {
+            self.check_two_classes()?;
         }
-        classes
+        let confidence = self.confidence();
+        let correct = self.correct();
+        let of_kept = |kept: &[usize]| -> (Vec<f64>, Vec<bool>) {
+            kept.iter().map(|&i| (confidence[i], correct[i])).unzip()
+        };
+        pseudo_values(self.len(), |kept| match score {
+            Score::F1 => Ok(outcomes(kept).0[1].f1()),
+            Score::MacroF1 => Ok(outcomes(kept).macro_f1()),
+            Score::Matthews => Ok(outcomes(kept).mcc()),
+            Score::Ece => {
+                let (confidence, correct) = of_kept(kept);
+                let binning = Binning::default();
+                Ok(ReliabilityDiagram::new(&confidence, &correct, DEFAULT_BINS, binning)?.ece())
+            }
+            Score::RiskArea => {
+                let (confidence, correct) = of_kept(kept);
+                Ok(RiskCoverage::new(&confidence, &correct)?.area())
+            }
+        })
+    }
+
+    fn check_two_classes(&self) -> Result<(), Error> {
+        check_range("n_classes", self.n_classes as f64, 2.0, 2.0)
+    }
+
+    fn outcomes(&self) -> Outcomes {
+        let labels = self.labels.iter().copied();
+        Outcomes::of(self.n_classes, self.predicted().into_iter().zip(labels))
     }
 
     fn rows(&self) -> impl Iterator<Item = &'a [f64]> {
@@ -202,16 +243,48 @@ impl<'a> Predictions<'a> {
     }
 }
 
+/// Outcomes by class.
+struct Outcomes(Vec<Outcome>);
+
 /// How often one class is predicted, is the label, and both.
 #[derive(Clone, Copy, Default)]
-struct Outcomes {
+struct Outcome {
     predicted: usize,
     labels: usize,
     hits: usize,
 }
 
 impl Outcomes {
-    fn f1(&self) -> f64 {
+    /// Of pairs `(predicted, label)`.
+    fn of(n_classes: usize, pairs: impl Iterator<Item = (usize, usize)>) -> Self {
+        let mut classes = vec![Outcome::default(); n_classes];
+        for (predicted, label) in pairs {
+            classes[predicted].predicted += 1;
+            classes[label].labels += 1;
+            classes[label].hits += usize::from(predicted == label);
+        }
+        Self(classes)
+    }
+
+    fn macro_f1(&self) -> f64 {
+        let occur = self.0.iter().filter(|class| class.predicted + class.labels > 0);
+        let (count, sum) = occur.fold((0, 0.0), |(n, sum), class| (n + 1, sum + class.f1()));
+        sum / f64::from(count)
+    }
+
+    fn mcc(&self) -> f64 {
+        let (negative, positive) = (self.0[0], self.0[1]);
+        let [tp, tn] = [positive, negative].map(|class| class.hits as f64);
+        let [fp, fn_] = [positive.predicted - positive.hits, positive.labels - positive.hits]
+            .map(|count| count as f64);
+        // Two roots, so that counts in the hundred thousands do not lose digits in the product of four.
+        let denominator = ((tp + fp) * (tn + fn_)).sqrt() * ((tp + fn_) * (tn + fp)).sqrt();
+        if denominator == 0.0 { 0.0 } else { (tp * tn - fp * fn_) / denominator }
+    }
+}
+
+impl Outcome {
+    fn f1(self) -> f64 {
         let denominator = self.predicted + self.labels;
         if denominator == 0 { 0.0 } else { (2 * self.hits) as f64 / denominator as f64 }
     }

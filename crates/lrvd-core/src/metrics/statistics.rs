@@ -153,10 +153,10 @@ pub fn auroc(scores_in: &[f64], scores_out: &[f64]) -> Result<f64, Error> {
 pub struct Aurocs {
     /// The area of every score, each as [`auroc`] gives it.
     pub areas: Vec<f64>,
+    /// Placements of the rows inside, then of those outside, of every score.
+    placed: Vec<[Vec<f64>; 2]>,
     /// `[scores, scores]`.
     covariance: Vec<f64>,
-    /// Rows inside and outside.
-    rows: [usize; 2],
 }
 
 /// Quantile of the two-sided 95 % interval of the standard normal distribution.
@@ -201,7 +201,8 @@ impl Aurocs {
             };
             covariance[i * k + j] = of(&placed_in, n_in) + of(&placed_out, n_out);
         }
-        Ok(Self { areas, covariance, rows: [n_in, n_out] })
+        let placed = placed_in.into_iter().zip(placed_out).map(<[_; 2]>::from).collect();
+        Ok(Self { areas, placed, covariance })
     }
 
     /// Standard error of the area of score `i`.
@@ -215,6 +216,21 @@ impl Aurocs {
         let at = |i: usize, j: usize| self.covariance[i * k + j];
         let variance = at(i, i) + at(j, j) - 2.0 * at(i, j);
         (self.areas[i] - self.areas[j], variance.max(0.0).sqrt())
+    }
+
+    /// Jackknife pseudo-values of the area of score `i`, of the rows inside and then of those outside: their mean is the area.
+    ///
+    /// ```text
+    /// A + (n − 1)/(n_g − 1)·(V[i] − A)         of row i of a group of n_g of all n rows
+    /// ```
+    pub fn pseudo_values(&self, i: usize) -> Vec<f64> {
+        let area = self.areas[i];
+        let n: usize = self.placed[i].iter().map(Vec::len).sum();
+        let of_group = |placed: &Vec<f64>| -> Vec<f64> {
+            let factor = (n - 1) as f64 / (placed.len() - 1) as f64;
+            placed.iter().map(|value| area + factor * (value - area)).collect()
+        };
+        self.placed[i].iter().flat_map(of_group).collect()
     }
 
     /// The 95 % interval of the area of score `i`, within `[0, 1]`.
@@ -239,7 +255,7 @@ impl Aurocs {
             let half = NORMAL_975 * error / (area * (1.0 - area));
             return (logistic(logit - half), logistic(logit + half));
         }
-        let [n_in, n_out] = self.rows.map(|n| n as f64);
+        let [n_in, n_out] = [0, 1].map(|group: usize| self.placed[i][group].len() as f64);
         let half_rows = f64::midpoint(n_in, n_out) - 1.0;
         let is_compatible = |a: f64| {
             let shape = 1.0 + half_rows * ((1.0 - a) / (2.0 - a) + a / (1.0 + a));
@@ -388,6 +404,18 @@ mod tests {
         let (low, high) = found.difference_interval(0, 1);
         near((-high, -low), [-0.221_601_854_350_407_08, 0.748_021_755_519_937_5]);
         assert_eq!(found.difference_interval(1, 1), (0.0, 0.0));
+        // All rows left out one by one.
+        let deleted = |row: usize| {
+            let without = |rows: &[f64], at: Option<usize>| -> Vec<f64> {
+                let kept = rows.iter().enumerate().filter(|(i, _)| Some(*i) != at);
+                kept.map(|(_, value)| *value).collect()
+            };
+            let at_out = row.checked_sub(5);
+            let at_in = if at_out.is_none() { Some(row) } else { None };
+            auroc(&without(&inside[0], at_in), &without(&outside[0], at_out)).unwrap()
+        };
+        let expected: Vec<f64> = (0..8).map(|i| 8.0 * found.areas[0] - 7.0 * deleted(i)).collect();
+        assert_near(&found.pseudo_values(0), &expected, 1e-12);
         let upside_down = Aurocs::new(&outside[1..], &inside[1..]).unwrap();
         near(upside_down.interval(0), [0.0, 1.0 - 0.566_156_768_468_538_1]);
     }

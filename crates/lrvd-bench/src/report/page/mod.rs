@@ -24,7 +24,7 @@ use super::compare::Comparison;
 use super::findings::Findings;
 use super::metric::{Better, Metric, Spread};
 use super::names::{ModuleName, match_key, standard_title, task_label};
-use super::significance::{marks, standing};
+use super::significance::Column;
 use super::summary::Summary;
 use super::table::{behind, render_text};
 use crate::error::Result;
@@ -34,6 +34,8 @@ use crate::record::{Results, RunStatus, TaskData};
 use crate::text::templates;
 
 const TEMPLATE: &str = include_str!("template.html");
+/// How differences are tested; `docs/math/statistics.md` has the same text.
+const PROCEDURES: &str = include_str!("../procedures.md");
 const STYLE: &str = include_str!("style.css");
 const SCRIPTS: [&str; 3] =
     [include_str!("data.js"), include_str!("charts.js"), include_str!("page.js")];
@@ -109,6 +111,7 @@ fn page_data(
         "draws": draws,
         // The words of the terminal.
         "findings": findings,
+        "procedures": procedures(),
         "methods": methods.iter().map(|name| method_entry(name, *uncertainty)).collect::<Vec<_>>(),
         "families": families.into_iter().map(|family| family.in_print().0).collect::<Vec<_>>(),
         "tasks": tasks.iter().map(|task| task_entry(results, task)).collect::<Vec<_>>(),
@@ -125,6 +128,21 @@ fn page_data(
         "total_ranks": total_ranks(results),
         "comparison": comparison,
     })
+}
+
+/// The sections of `procedures.md`, each a title with its paragraphs and formulas.
+fn procedures() -> Vec<Value> {
+    let part = |text: &str| match text.strip_prefix("```text\n") {
+        Some(formula) => json!({ "formula": formula.trim_end_matches("\n```") }),
+        None => json!({ "words": text.replace('\n', " ") }),
+    };
+    let section = |text: &str| {
+        let (title, text) = text.split_once("\n\n")?;
+        let parts: Vec<Value> = text.trim_end().split("\n\n").map(part).collect();
+        Some(json!({ "title": title, "parts": parts }))
+    };
+    let sections = format!("\n{PROCEDURES}");
+    sections.split("\n## ").filter_map(section).collect()
 }
 
 fn map(entries: impl Iterator<Item = (String, Value)>) -> Value {
@@ -208,13 +226,13 @@ fn cells(summary: &Summary<'_>) -> Value {
     json!(cells)
 }
 
-/// Methods that are significantly the best or not significantly different from it, by metric and task.
+/// Methods that are significantly the best, or not shown to differ from the best mean, by metric and task.
 fn all_marks(summary: &Summary<'_>) -> Value {
     let mut found: BTreeMap<String, BTreeMap<&str, Value>> = BTreeMap::new();
     for metric in summary.on_page() {
         for &task in &summary.tasks {
-            if let Some(ranked) = standing(summary, metric, task) {
-                let marked = marks(&ranked).into_iter();
+            if let Some(column) = Column::new(summary, metric, task) {
+                let marked = column.marks().into_iter();
                 let marked = map(marked.map(|(name, mark)| (name.to_owned(), json!(mark))));
                 found.entry(metric.name()).or_default().insert(task, marked);
             }

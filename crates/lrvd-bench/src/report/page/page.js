@@ -53,7 +53,7 @@ function valueCell(s, mark) {
   const tips = [
     s.seeds && `seeds: ${s.seeds}`,
     s.only && "one answer, no draws",
-    mark === "par" ? "not significantly different from the best" : mark === "best" ? "significantly the best" : "",
+    mark === "par" ? "the best mean, or not shown to differ from it" : mark === "best" ? "significantly better than every other method" : "",
   ].filter(Boolean);
   return h("td", { class: `n ${mark}${s.only ? " only" : ""}`, "data-tip": tips.join("; ") || null },
     h("b", {}, s.text), [s.std_text, s.behind].filter(Boolean).map((words) => h("i", {}, words)));
@@ -99,14 +99,16 @@ function qualityTables(choice, draws) {
   return metricTables([`Scores at the ${choice} checkpoint`, answers].filter(Boolean).join(", "), choice,
     QUALITY.map(([metric, heading]) => [metric, heading, draws]));
 }
-const MARKS = "Bold: significantly better than all others. Shaded: not significantly different from the best.";
+const MARKS = "Bold: significantly better than every other method with a number. Shaded: that one, or the best mean and all that are not shown to differ from it.";
+const procedures = () => fold("How these were tested", page.procedures.map(({ title, parts }) =>
+  [h("h4", {}, title), parts.map(({ formula, words }) => (formula ? h("pre", {}, formula) : how(words)))]));
 function resultsSection() {
   const main = page.uncertainty ? page.draws ?? 0 : 0;
   const [first, other] = page.reported === "best" ? ["best", "last"] : ["last", "best"];
   return section("results", "Results",
     how(page.findings.rule, page.findings.rule.includes("nothing is marked") ? "" : ` ${MARKS}`,
       " Behind an ECE: the mean ECE of a perfectly calibrated model on as many rows."),
-    qualityTables(first, main), page.findings.budgets.map((words) => how(words)),
+    procedures(), qualityTables(first, main), page.findings.budgets.map((words) => how(words)),
     page.draws ? fold(main ? "The same at the posterior mean" : `The same with ${withDraws}`,
       qualityTables(first, main ? 0 : page.draws)) : null,
     fold(`The same at the ${other} checkpoint${other === "best" ? ", chosen on the data it is reported on: optimistic" : ""}`,

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
-use super::{PLOT, SCRIPTS, STYLE, TEMPLATE, render_html};
+use super::{PLOT, PROCEDURES, SCRIPTS, STYLE, TEMPLATE, render_html};
 use crate::record::sample::{sample_reasoning, sample_results, six_tasks};
 use crate::record::{RankEvent, Results, RunStatus};
 use crate::report::{Findings, Published, RowScores, Summary, compare};
@@ -75,6 +75,31 @@ fn the_page_has_the_terminals_words() {
         shown += &serde_json::to_string_pretty(&data[name]).unwrap();
     }
     insta::assert_snapshot!(shown);
+}
+
+/// One text: the page and the derivation say the same of every procedure, and each names its source.
+#[test]
+fn procedures_are_those_of_the_documents() {
+    let document = include_str!("../../../../../docs/math/statistics.md");
+    assert!(
+        document.contains(PROCEDURES),
+        "docs/math/statistics.md has another text than procedures.md"
+    );
+    let data = data(&sample_results());
+    let shown = data["procedures"].as_array().unwrap();
+    assert_eq!(shown.len(), PROCEDURES.matches("## ").count());
+    let text = serde_json::to_string(shown).unwrap();
+    for name in [
+        "Howe 1974",
+        "Tukey 1958",
+        "Holm 1979",
+        "Fisher 1925",
+        "DeLong et al. 1988",
+        "Clopper, Pearson 1934",
+    ] {
+        assert!(text.contains(name), "{name}");
+    }
+    assert!(!text.contains("```") && !text.contains("##"), "{text}");
 }
 
 #[test]
