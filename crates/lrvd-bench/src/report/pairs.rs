@@ -2,10 +2,10 @@
 
 use serde::Serialize;
 
-use super::metric::{ABSENT, Better, Metric};
+use super::metric::{ABSENT, Better, Metric, Spread};
 use super::names::task_label;
 use super::significance::{Difference, LEVEL, difference, holm};
-use super::summary::Summary;
+use super::summary::{Summary, key};
 use super::table::markdown;
 use crate::text::UnknownName;
 
@@ -34,28 +34,64 @@ impl Claim {
         Ok(Self { of: of.to_owned(), from: from.to_owned(), metric, margin })
     }
 
-    /// The probability of what was found if the claim does not hold.
-    fn probability(&self, difference: Difference) -> f64 {
-        let Some(margin) = self.margin else { return difference.p() };
-        let (not_above, not_below) = (difference.p_below(margin), difference.p_above(-margin));
+    /// The probabilities of what was found: if there is no difference; or with a margin if the claim does not hold, and if
+    /// its opposite does not, a difference beyond the margin. At most one of the two can be small.
+    fn probabilities(&self, difference: Difference) -> Vec<f64> {
+        let Some(margin) = self.margin else { return vec![difference.p()] };
+        let (below, above) = (difference.p_below(margin), difference.p_above(-margin));
+        let (beyond_high, beyond_low) = (difference.p_above(margin), difference.p_below(-margin));
         match self.metric.fact().better {
-            Better::Lower => not_above,
-            Better::Higher => not_below,
-            Better::Neither => not_above.max(not_below),
+            Better::Lower => vec![below, beyond_high],
+            Better::Higher => vec![above, beyond_low],
+            // Beyond it on either side: two tests in one.
+            Better::Neither => {
+                vec![below.max(above), (2.0 * beyond_high.min(beyond_low)).min(1.0)]
+            }
         }
     }
 
-    fn verdict(&self, difference: Difference, p: f64) -> String {
-        match self.margin {
-            Some(margin) if p < LEVEL => match self.metric.fact().better {
-                Better::Neither => format!("within {margin}"),
-                Better::Higher | Better::Lower => format!("not worse by {margin}"),
-            },
-            Some(_) => "not shown".to_owned(),
-            None if p >= LEVEL => "no significant difference".to_owned(),
-            None if difference.mean < 0.0 => "lower".to_owned(),
-            None => "higher".to_owned(),
+    /// The words for a difference with the adjusted probabilities of its tests, and the probability that they stand on.
+    fn verdict(&self, difference: Difference, p: &[f64]) -> (String, f64) {
+        let own = p[0];
+        let Some(margin) = self.margin else {
+            let words = match difference.mean {
+                _ if own >= LEVEL => "no significant difference",
+                mean if mean < 0.0 => "lower",
+                _ => "higher",
+            };
+            return (words.to_owned(), own);
+        };
+        let is_directed = self.metric.fact().better != Better::Neither;
+        match p.get(1) {
+            _ if own < LEVEL && is_directed => (format!("not worse by {margin}"), own),
+            _ if own < LEVEL => (format!("within {margin}"), own),
+            Some(&beyond) if beyond < LEVEL && is_directed => {
+                (format!("worse by more than {margin}"), beyond)
+            }
+            Some(&beyond) if beyond < LEVEL => (format!("differs by more than {margin}"), beyond),
+            _ => ("not shown".to_owned(), own),
         }
+    }
+
+    /// The mean difference on `task` over the seeds that both have.
+    fn mean(&self, summary: &Summary<'_>, task: &str) -> Option<f64> {
+        let values = |method: &str| Some(&summary.answer(self.metric, method, task)?.1.by_seed);
+        let (own, other) = (values(&self.of)?, values(&self.from)?);
+        let apart = own.iter().filter_map(|(seed, value)| Some(value - other.get(seed)?));
+        Spread::of(&apart.collect::<Vec<_>>()).map(|spread| spread.mean)
+    }
+
+    /// `true` if the answers to single rows of `task` are known of both sides.
+    fn is_by_row(&self, summary: &Summary<'_>, task: &str) -> bool {
+        [&self.of, &self.from].into_iter().all(|method| {
+            let Some((metric, spread)) = summary.answer(self.metric, method, task) else {
+                return false;
+            };
+            let mut seeds = spread.by_seed.keys();
+            seeds.any(|&seed| {
+                summary.rows.0.contains_key(&key(summary.choice, task, method, seed, metric))
+            })
+        })
     }
 }
 
@@ -65,16 +101,19 @@ pub struct Verdict {
     pub task: String,
     /// What was compared: `nll: auto less LoRA`.
     pub claim: String,
-    /// The mean difference; null without a seed that both have.
+    /// The mean difference over the seeds that both have; null without one.
     pub mean: Option<f64>,
     /// Its 95 % interval; null below two seeds and where seeds do not vary.
     pub interval: Option<(f64, f64)>,
-    /// The probability by Holm's correction, one-sided for a margin; null where there is no interval.
+    /// The probability behind the verdict by Holm's correction, one-sided for a margin; null where there is no interval.
     pub p: Option<f64>,
-    /// `lower`, `higher`, `not worse by ...`, `no significant difference`.
+    /// `lower`, `higher`, `no significant difference`; with a margin `not worse by ...`, `worse by more than ...`,
+    /// `within ...`, `differs by more than ...`, `not shown`; `not tested`.
     pub verdict: String,
     #[serde(skip)]
     decimals: usize,
+    #[serde(skip)]
+    is_by_row: bool,
 }
 
 /// Judges all `claims` on all tasks of a summary as one family.
@@ -88,22 +127,24 @@ pub(crate) fn judge(summary: &Summary<'_>, claims: &[Claim]) -> Vec<Verdict> {
             (claim, task, difference(summary, (claim.metric, task), pair))
         })
         .collect();
-    let tested: Vec<f64> =
-        found.iter().filter_map(|(claim, _, d)| Some(claim.probability((*d)?))).collect();
+    let tests = |claim: &Claim, d: Option<Difference>| {
+        d.map(|d| claim.probabilities(d)).unwrap_or_default()
+    };
+    let tested: Vec<f64> = found.iter().flat_map(|(claim, _, d)| tests(claim, *d)).collect();
     let mut adjusted = holm(&tested).into_iter();
     let verdict = |(claim, task, found): (&Claim, &str, Option<Difference>)| {
         let Claim { of, from, metric, .. } = claim;
-        let mean = |method| Some(summary.answer(*metric, method, task)?.1.mean);
-        let tested = found.zip(found.and_then(|_| adjusted.next()));
-        let not_tested = || "not tested".to_owned();
+        let own: Vec<f64> = adjusted.by_ref().take(tests(claim, found).len()).collect();
+        let tested = found.map(|d| claim.verdict(d, &own));
         Verdict {
             task: task_label(task),
             claim: format!("{}: {of} less {from}", metric.name()),
-            mean: found.map(|d| d.mean).or_else(|| Some(mean(of)? - mean(from)?)),
+            mean: claim.mean(summary, task),
             interval: found.map(Difference::interval),
-            p: tested.map(|(_, p)| p),
-            verdict: tested.map_or_else(not_tested, |(d, p)| claim.verdict(d, p)),
+            p: tested.as_ref().map(|(_, p)| *p),
+            verdict: tested.map_or_else(|| "not tested".to_owned(), |(words, _)| words),
             decimals: if metric.is_count() { 0 } else { metric.fact().unit.decimals().0 + 1 },
+            is_by_row: found.is_some() && claim.is_by_row(summary, task),
         }
     };
     found.into_iter().map(verdict).collect()
@@ -133,9 +174,16 @@ pub(crate) fn render_pairs(verdicts: &[Verdict]) -> String {
     let heading = Verdict::HEADING.map(str::to_owned).to_vec();
     let rows: Vec<Vec<String>> =
         std::iter::once(heading).chain(verdicts.iter().map(Verdict::cells)).collect();
+    let by_row = verdicts.iter().filter(|verdict| verdict.is_by_row).count();
+    let row = match by_row {
+        0 => String::new(),
+        _ if by_row == verdicts.len() => " and evaluation row".to_owned(),
+        n => format!(" (in {n} of {} rows of the table also by evaluation row)", verdicts.len()),
+    };
     format!(
-        "{}\nDifferences are paired by seed, and for accuracy, NLL and Brier score by evaluation row; 95 % intervals by \
-         Student's distribution; p by Holm's method for all rows of the table, one-sided where a margin is claimed.\n",
+        "{}\nDifferences are paired by seed{row}, over the seeds that both have; 95 % intervals by Student's distribution, \
+         each by itself; p by Holm's method over all tests of the table. A margin has two, one-sided: that the difference is \
+         within it, and that it is beyond it.\n",
         markdown(&rows)
     )
 }
@@ -144,6 +192,7 @@ pub(crate) fn render_pairs(verdicts: &[Verdict]) -> String {
 mod tests {
     use super::*;
     use crate::record::sample::{sample_results, set_accuracy};
+    use crate::record::{Results, RunRecord};
 
     #[test]
     fn claims_are_judged_as_one_family() {
@@ -162,18 +211,49 @@ mod tests {
             ("AdaLoRA", "LoRA", None),
             ("AdaLoRA", "LoRA", Some(0.02)),
             ("LoRA", "AdaLoRA", Some(0.001)),
+            ("LoRA", "BayesLoRA", Some(0.01)),
             ("IVON", "LoRA", None),
         ]
         .map(|(of, from, margin)| Claim::new(of, from, "accuracy", margin).unwrap());
         let verdicts = judge(&summary, &claims);
-        // scipy.stats.t of the paired differences, then Holm for the five that can be tested.
+        // Two degrees of freedom: 1/2 + t / (2 √(2 + t²)) of the paired differences; then Holm for nine tests, two of a margin.
         let p: Vec<f64> = verdicts.iter().filter_map(|v| v.p).collect();
-        let expected = [0.005014466, 0.005014466, 0.499042452, 0.006308827, 0.772165527];
+        let expected = [0.008023146, 0.008023146, 1.0, 0.012617654, 1.0, 0.005565562];
         for (found, expected) in p.iter().zip(expected) {
             assert!((found - expected).abs() < 1e-8, "{p:?}");
         }
         insta::assert_snapshot!(render_pairs(&verdicts));
+        let unsided = Claim::new("LoRA", "AdaLoRA", "rank", Some(1.0)).unwrap();
+        let words = |mean: f64| {
+            let d = Difference::of_seeds(&[mean - 0.1, mean, mean + 0.1]).unwrap();
+            unsided.verdict(d, &unsided.probabilities(d)).0
+        };
+        let expected =
+            ["differs by more than 1", "not shown", "within 1", "differs by more than 1"];
+        assert_eq!([-2.0, -1.1, 0.0, 2.0].map(words), expected);
         let unknown = Claim::new("a", "b", "acuracy", None).unwrap_err().to_string();
         assert!(unknown.contains("did you mean `accuracy`?"), "{unknown}");
+    }
+
+    #[test]
+    fn a_difference_is_over_the_seeds_that_both_have() {
+        let mut results = sample_results();
+        set_accuracy(
+            &mut results,
+            "rte",
+            0.5,
+            [("LoRA", [0.40, 0.60, 0.0]), ("AdaLoRA", [0.0, 0.50, 0.95])],
+        );
+        let lacks =
+            |method, seed| move |run: &RunRecord| (&*run.method, run.seed) != (method, seed);
+        results.runs.retain(lacks("LoRA", 3));
+        results.runs.retain(lacks("AdaLoRA", 1));
+        results.runs.retain(|run| run.task == "rte");
+        let claim = [Claim::new("AdaLoRA", "LoRA", "accuracy", None).unwrap()];
+        let cells =
+            |results: &Results| judge(&Summary::of_last(results), &claim)[0].cells()[2..].join(" ");
+        assert_eq!(cells(&results), "-0.1000 – – not tested");
+        results.runs.retain(lacks("LoRA", 2));
+        assert_eq!(cells(&results), "– – – not tested");
     }
 }
