@@ -67,23 +67,26 @@ impl<'a> RunContext<'a> {
     }
 }
 
-/// The system's high-water mark of this process, reset at the start of a run: what the process holds then is part of it.
+/// The system's high-water mark of this process, reset at the start of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeakMemory {
-    is_own: bool,
+    /// Resident bytes at the start, which are part of every later peak; `None` where the system does not set its mark back.
+    pub start: Option<u64>,
 }
 
 impl PeakMemory {
     /// Sets the mark back to what is resident now (Linux: `5` into `/proc/self/clear_refs`).
     pub fn start() -> Self {
-        Self { is_own: fs::write("/proc/self/clear_refs", "5").is_ok() }
+        let reset = fs::write("/proc/self/clear_refs", "5").ok();
+        Self { start: reset.and_then(|()| Self::mark()) }
     }
 
-    /// Largest resident set since the start in bytes; `None` where the system does not set its mark back.
+    /// Largest resident set since the start in bytes; `None` where the start is not known.
     pub fn bytes(self) -> Option<u64> {
-        if !self.is_own {
-            return None;
-        }
+        self.start.and_then(|_| Self::mark())
+    }
+
+    fn mark() -> Option<u64> {
         let status = fs::read_to_string("/proc/self/status").ok()?;
         let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
         let kilobytes: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
@@ -357,8 +360,8 @@ pub fn statistic_record(
     }))
 }
 
-/// Energy of the mean update that the first `k` directions capture, for every module of rank 2 or
-/// more; the learned order is by the statistic, or by factor norms where there is no posterior.
+/// Energy of the mean update that the first `k` directions capture, for every module of rank 2 or more that has a posterior:
+/// the learned order is by its statistic.
 pub fn energy_records(
     model: &impl NamedModule,
     config: &Config,
@@ -366,14 +369,9 @@ pub fn energy_records(
     let learned = statistics(model, config.statistic_options())?;
     let mut hosts = Vec::new();
     model.visit_layers(&mut |path, layer| {
-        // The noise of the baselines changes what the factors mean: their product alone is not the
-        // update.
-        let plain = matches!(
-            layer.extension(),
-            None | Some(Extension::Posterior(_) | Extension::SingularValues(_))
-        );
-        if let Some(adapter) = layer.low_rank().filter(|a| plain && a.rank() >= 2) {
-            hosts.push((path.to_owned(), folded(HostAdapter::read(adapter))));
+        let is_ordered = matches!(layer.extension(), Some(Extension::Posterior(_)));
+        if let Some(adapter) = layer.low_rank().filter(|a| is_ordered && a.rank() >= 2) {
+            hosts.push((path.to_owned(), HostAdapter::read(adapter)));
         }
     });
     let mut records = BTreeMap::new();
@@ -383,9 +381,8 @@ pub fn energy_records(
             continue;
         };
         let magnitude = energy.order_by_norm_product();
-        let order = match learned.get(&path) {
-            Some(statistic) => order_by_statistic(statistic),
-            None => magnitude.clone(),
+        let Some(order) = learned.get(&path).map(|statistic| order_by_statistic(statistic)) else {
+            continue;
         };
         let curve = |order: &[usize]| energy.curve(Capture::Residual, order);
         let (svd, learned) = (energy.singular_value_curve(), curve(&order)?);
@@ -411,17 +408,6 @@ pub fn energy_records(
         records.insert(path, record);
     }
     Ok(records)
-}
-
-fn folded(mut host: HostAdapter) -> HostAdapter {
-    if let Some(e) = host.e.take() {
-        for (row, e) in host.a.chunks_mut(host.d_input).zip(e) {
-            for value in row.iter_mut() {
-                *value *= e;
-            }
-        }
-    }
-    host
 }
 
 #[cfg(test)]

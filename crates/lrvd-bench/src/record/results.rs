@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::real;
 
-pub const SCHEMA_VERSION: u32 = 4;
+pub const SCHEMA_VERSION: u32 = 5;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -32,6 +32,8 @@ pub struct Results {
     pub config: serde_json::Value,
     pub model: ModelRecord,
     pub data: BTreeMap<String, TaskData>,
+    /// Number of seeds that the plan has, by task and method; parts of ensembles are not counted.
+    pub planned: BTreeMap<String, BTreeMap<String, u64>>,
     pub runs: Vec<RunRecord>,
     pub notes: Vec<String>,
 }
@@ -133,13 +135,19 @@ pub struct RunRecord {
     pub status: RunStatus,
     pub rank_budget: RankBudget,
     pub steps: u64,
+    /// Rows that every step draws from.
+    pub train_rows: u64,
+    /// Training rows held out: they cut the ranks, or fit what is fitted after training.
+    pub held_out_rows: u64,
     pub checkpoints: Checkpoints,
     /// Seconds spent training, evaluation not counted.
     pub train_seconds: f64,
     pub evaluate_seconds: f64,
-    /// Highest resident memory of the process in bytes while this run was made, what it held before included; null
+    /// Highest resident memory of the process in bytes while this run was made, `start_memory_bytes` included; null
     /// where the system does not tell it for one run. Of averaged runs, the largest.
     pub peak_memory_bytes: Option<u64>,
+    /// Resident memory of the process in bytes at the start of the run: the program, data, and what earlier runs left.
+    pub start_memory_bytes: Option<u64>,
     /// Parameters of the model that the run ended with, pruned ranks gone, and what is kept beside them.
     pub trainable_parameters: ParameterCounts,
     /// What was fitted once training was over, by name: a prior precision, a noise level, a temperature.
@@ -171,7 +179,7 @@ pub struct RankBudget {
     /// Average rank asked for at the end; null where the method finds its own.
     pub requested: Option<f64>,
     pub n_modules: u32,
-    /// How the request was made, e.g. `matched to BayesLoRA, seed 1`.
+    /// How the request was made, e.g. `parameters matched to BayesLoRA`.
     pub note: String,
 }
 
@@ -281,7 +289,7 @@ pub struct CheckpointRecord {
     pub reliability: BTreeMap<u32, Reliability>,
     /// Selective prediction by number of posterior draws; empty for regression.
     pub selective: BTreeMap<u32, SelectiveRecord>,
-    /// Seconds to answer the validation split, by number of posterior draws.
+    /// Seconds to answer the validation split, by number of posterior draws: those that a separate pass answered.
     pub predict_seconds: BTreeMap<u32, f64>,
     /// The relevance statistic of every component; null for methods that have none.
     pub statistics: Option<StatisticRecord>,
@@ -347,13 +355,16 @@ pub struct SelectiveTarget {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OodRecord {
-    pub n: u64,
+    /// Questions in the areas: those that have an answer among the labels of the trained set.
+    pub n_areas: u64,
     /// Area under the ROC curve of the predictive entropy; one half says nothing.
     #[serde(with = "real")]
     pub auroc_entropy: f64,
     /// The same of the mutual information; null where all draws agree by construction.
     #[serde(with = "real")]
     pub auroc_mutual_information: Option<f64>,
+    /// Questions in `accuracy`, `nll` and `ece`; null without them.
+    pub n: Option<u64>,
     /// Share of right answers by the labels of the other set, as published; null where the model or what was fitted
     /// to it has no other answers than its own.
     #[serde(with = "real", default)]

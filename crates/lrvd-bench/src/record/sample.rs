@@ -34,6 +34,14 @@ pub(crate) fn six_tasks() -> Results {
     results
 }
 
+/// Plans the runs that there are.
+pub(crate) fn plan_runs(results: &mut Results) {
+    for run in &results.runs {
+        let methods = results.planned.entry(run.task.clone()).or_default();
+        *methods.entry(run.method.clone()).or_default() += 1;
+    }
+}
+
 /// Sets the accuracy of `methods` at the last checkpoint, seed by seed, and at the best one to `best`.
 pub(crate) fn set_accuracy<const N: usize>(
     results: &mut Results,

@@ -3,25 +3,26 @@
 //! Tasks match by letters and digits (`SST-2` is `sst2`), a published method `X_k10` is method `X` at ten draws, and
 //! [`ALIASES`] are the names of the paper's tables. What did not run here keeps its row, without a partner.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
 use super::metric::{ABSENT, Metric, Spread};
 use super::names::{match_key, method_rank, task_label, task_order};
-use super::published::{PUBLISHED_SEEDS, Published, PublishedRow};
-use super::summary::Summary;
+use super::published::{ASSUMED_SEEDS, Published, PublishedRow};
+use super::summary::{Summary, key};
 use super::table;
+use crate::method::{MethodForm, MethodName};
 use crate::record::TaskData;
 use crate::settings::CheckpointChoice;
+use crate::text::listed;
 
 /// A published name that is not ours, the names under which the method may have run here, the nearest first (both are
 /// letters and digits only), and whether the published table gives the method's full answer and no other: then a name
 /// without a number of draws is the largest that the run has, otherwise the posterior mean.
 type Alias = (&'static str, &'static [&'static str], bool);
 
-/// A method that is called the same here needs an entry only if its published name leaves the draws open. The published
-/// ensemble has the parameters of ten members.
+/// A method that is called the same here needs an entry only if its published name leaves the draws open.
 const ALIASES: [Alias; 6] = [
     ("mcd", &["mcd"], true),
     ("ens", &["ens10", "ens3", "enslogits"], true),
@@ -30,6 +31,9 @@ const ALIASES: [Alias; 6] = [
     ("bayeslorar8noprune", &["bayeslorafixed"], false),
     ("bayesloraexpanded", &["bayesloraexpanded"], false),
 ];
+
+/// Members of the published ensemble: it has the parameters of ten.
+const PUBLISHED_MEMBERS: usize = 10;
 
 /// The method among those that ran here; none if it did not. And the draws of a published row.
 fn partner<'a>(row: &PublishedRow, summary: &Summary<'a>) -> (Option<&'a str>, u32) {
@@ -102,13 +106,15 @@ pub(crate) struct ComparisonRow {
     published: String,
     /// Measured less published.
     difference: Option<String>,
-    /// The same in standard errors.
-    standard_errors: Option<String>,
+    /// Standard error of the difference.
+    standard_error: Option<String>,
     /// Whether the task ran here with any method; numbers over all tasks always have.
     #[serde(skip)]
     task_ran: bool,
     /// Why the data of this task are not the published ones; none where they are.
     caveat: Option<String>,
+    /// How the method differs from the published one: `3 members against 10`.
+    method_caveat: Option<String>,
 }
 
 pub(crate) fn compare(summary: &Summary<'_>, published: &Published) -> Comparison {
@@ -147,7 +153,9 @@ fn pair(summary: &Summary<'_>, row: &PublishedRow) -> Option<ComparisonRow> {
     let as_published = over.map_or(row.task.as_str(), |(label, _)| label);
     let (mean, std) = (row.mean * factor, row.std.map(|std| std * factor));
     let difference = measured.as_ref().map(|spread| spread.mean - mean).filter(|x| x.is_finite());
-    let standard_errors = standard_errors(metric, measured.as_ref(), mean, std);
+    let of_rows = method.zip(task).and_then(|of| row_variance(summary, metric, of));
+    let seeds = row.seeds.unwrap_or(ASSUMED_SEEDS);
+    let error = standard_error(metric, measured.as_ref(), of_rows, std.map(|std| (std, seeds)));
     let signed = |text: String| text.replace('-', "−");
     // Counts in millions, as they are published.
     let count = metric.is_count();
@@ -160,7 +168,7 @@ fn pair(summary: &Summary<'_>, row: &PublishedRow) -> Option<ComparisonRow> {
     let own = (1.0, "", metric.fact().unit.decimals().0);
     let (scale, unit, decimals) = if count { (MILLION, " M", MILLION_DECIMALS) } else { own };
     let apart = |x: f64| signed(format!("{:+.decimals$}{unit}", x / scale));
-    let errors = |z: f64| signed(format!("{z:+.*}", usize::from(z.abs() < 99.95)));
+    let error = error.map(|x| format!("{:.decimals$}{unit}", x / scale));
     Some(ComparisonRow {
         row: metric,
         metric: metric.at(0).title(),
@@ -170,24 +178,59 @@ fn pair(summary: &Summary<'_>, row: &PublishedRow) -> Option<ComparisonRow> {
         measured: measured.as_ref().map(spread),
         published: value(mean) + &std.unwrap_or_default(),
         difference: difference.map(apart),
-        standard_errors: standard_errors.map(errors),
+        standard_error: error,
         task_ran: task.is_some() || over.is_some(),
         caveat: task.and_then(|task| summary.results.data.get(task)).and_then(TaskData::caveat),
+        method_caveat: method
+            .filter(|_| match_key(row.method_and_draws().0) == "ens")
+            .and_then(members),
     })
 }
 
-/// The difference in units of the combined standard error, `sqrt(s1²/n1 + s2²/n2)`; none without both deviations
-/// or where both vanish, and none for time and memory, which are those of two machines.
-fn standard_errors(
+/// The members of an ensemble beside those of the published one, if they are others.
+fn members(method: &str) -> Option<String> {
+    let form = MethodName::from_name(method)?.entry().form;
+    let MethodForm::Ensemble { members, .. } = form else { return None };
+    (members != PUBLISHED_MEMBERS).then(|| format!("{members} members against {PUBLISHED_MEMBERS}"))
+}
+
+/// What the choice of evaluation rows adds to the variance of a mean over seeds, which all answer the same rows: the variance
+/// of a row's score over the number of rows. None where the scores of rows are not known.
+fn row_variance(
+    summary: &Summary<'_>,
+    metric: Metric,
+    (method, task): (&str, &str),
+) -> Option<f64> {
+    let cell = summary.cell(metric, method, task)?;
+    if metric.at(0) == Metric::ACCURACY {
+        let rows = summary.results.data.get(task)?.validation.rows;
+        return Some(cell.mean * (1.0 - cell.mean) / rows as f64);
+    }
+    let of_seed =
+        |&seed: &u64| summary.rows.0.get(&key(summary.choice, task, method, seed, metric));
+    let scores: Vec<&Vec<f64>> = cell.by_seed.keys().map(of_seed).collect::<Option<_>>()?;
+    let rows = scores.iter().map(|scores| scores.len()).min()?;
+    let mean = |row: usize| scores.iter().map(|own| own[row]).sum::<f64>() / scores.len() as f64;
+    let spread = Spread::of(&(0..rows).map(mean).collect::<Vec<_>>())?;
+    Some(spread.standard_error()?.powi(2))
+}
+
+/// Standard error of measured less published, `sqrt(s1²/n1 + v + s2²/n2)` over seeds, with the variance `v` that its rows add to
+/// the measured mean. None without both deviations, for a score of rows whose `v` is not known, where all vanish, and for
+/// time and memory, which are those of two machines.
+fn standard_error(
     metric: Metric,
     measured: Option<&Spread>,
-    mean: f64,
-    std: Option<f64>,
+    of_rows: Option<f64>,
+    published: Option<(f64, u64)>,
 ) -> Option<f64> {
     let measured = measured.filter(|_| !metric.fact().unit.is_of_hardware())?;
-    let published = std? / (PUBLISHED_SEEDS as f64).sqrt();
-    let combined = measured.standard_error()?.hypot(published);
-    (combined > 0.0 && combined.is_finite()).then(|| (measured.mean - mean) / combined)
+    let (std, seeds) = published?;
+    let own = measured.standard_error()?.powi(2) + of_rows.unwrap_or(0.0);
+    let combined = (own + std.powi(2) / seeds as f64).sqrt();
+    // What depends on draws is a score of rows.
+    let is_known = of_rows.is_some() || metric.draws.is_none();
+    (is_known && combined > 0.0 && combined.is_finite()).then_some(combined)
 }
 
 fn caveats(
@@ -213,8 +256,35 @@ fn caveats(
             caveats.push(format!("{}: {caveat}; not comparable", row.task));
         }
     }
-    if published.was_percent {
-        caveats.push(format!("accuracy and ECE in {source} are per cent and were divided by 100"));
+    let mut ensembles: Vec<String> = Vec::new();
+    for row in rows {
+        let words = row.method_caveat.as_ref().map(|caveat| format!("{}: {caveat}", row.method));
+        ensembles.extend(words.filter(|words| !ensembles.contains(words)));
+    }
+    caveats.append(&mut ensembles);
+    if !published.percent.is_empty() {
+        let metrics: Vec<&str> = published.percent.iter().copied().collect();
+        let metrics = listed(&metrics);
+        let kept: BTreeSet<&str> =
+            published.rows.iter().filter_map(PublishedRow::fraction).collect();
+        let kept: Vec<&str> = kept.difference(&published.percent).copied().collect();
+        let kept = match kept.is_empty() {
+            true => String::new(),
+            false => format!("; none above 1, and left as they are: {}", listed(&kept)),
+        };
+        caveats.push(format!("per cent in {source}, and divided by 100: {metrics}{kept}"));
+    }
+    if rows.iter().any(|row| row.standard_error.is_some()) {
+        caveats.push(
+            "std. error: that of the difference, by the seeds of both sides and the evaluation rows of the measured mean; none \
+             where the scores of rows are not known"
+                .to_owned(),
+        );
+        if published.rows.iter().any(|row| row.std.is_some() && row.seeds.is_none()) {
+            caveats.push(format!(
+                "{source} does not state the seeds of its deviations: {ASSUMED_SEEDS} are assumed"
+            ));
+        }
     }
     let alone = unknown.len() + rows.iter().filter(|row| row.measured.is_none()).count();
     if alone > 0 {
@@ -247,7 +317,7 @@ impl Comparison {
     fn grid(&self) -> Vec<Vec<String>> {
         let or_absent = |text: &Option<String>| text.clone().unwrap_or_else(|| ABSENT.to_owned());
         let with_draws = self.rows.iter().any(|row| row.draws > 0);
-        let header = "metric,method,k,task,measured,published,difference,std. errors,";
+        let header = "metric,method,k,task,measured,published,difference,std. error,";
         let rows = self.rows.iter().filter(|row| row.task_ran).map(|row| {
             vec![
                 row.row.base().into_owned(),
@@ -257,8 +327,8 @@ impl Comparison {
                 or_absent(&row.measured),
                 row.published.clone(),
                 or_absent(&row.difference),
-                or_absent(&row.standard_errors),
-                row.caveat.as_ref().map_or("", |_| "*").to_owned(),
+                or_absent(&row.standard_error),
+                row.caveat.as_ref().or(row.method_caveat.as_ref()).map_or("", |_| "*").to_owned(),
             ]
         });
         let all = std::iter::once(header.split(',').map(str::to_owned).collect()).chain(rows);
@@ -271,7 +341,7 @@ impl Comparison {
         .collect()
     }
 
-    /// Aligned text for a terminal; a star marks tasks whose data are not the published ones.
+    /// Aligned text for a terminal; a star marks tasks and methods that are not the published ones.
     pub(crate) fn render_text(&self) -> String {
         self.rendered(table::align, "* ")
     }
@@ -306,10 +376,18 @@ mod tests {
         let rows = "accuracy,LoRA,CoLA,0.625,0.25\naccuracy,LoRA,RTE,0.875,0.03\nrank,LoRA,CoLA,8,\n\
                     time_min,LoRA,CoLA,8,1\naccuracy,LoRA,WNLI,0.5,\nperplexity,LoRA,CoLA,1,\n";
         let comparison = compared(&results, rows, "glue.csv");
-        // Both deviations 0.25 at three seeds: -0.125 / (0.25 · sqrt(2/3)) = -0.612372...
+        // Both deviations 0.25 at three seeds, and half of 500 rows right: sqrt(2 · 0.25²/3 + 0.25/500).
         let measured = Spread::of(&[0.25, 0.5, 0.75]);
-        let errors = standard_errors(Metric::ACCURACY, measured.as_ref(), 0.625, Some(0.25));
-        assert!((errors.unwrap() + 0.612_372_435_695_794_5).abs() < 1e-12);
+        let error = |measured, rows, std| {
+            standard_error(Metric::ACCURACY, Some(measured), rows, Some((std, 3)))
+        };
+        let found = error(measured.as_ref().unwrap(), Some(0.25 / 500.0), 0.25).unwrap();
+        assert!((found - 0.205_345_237_750_152_5).abs() < 1e-12, "{found}");
+        let alike = Spread::of(&[0.5, 0.5]).unwrap();
+        assert_eq!(error(&alike, None, 0.25), None, "the rows are not known");
+        // sqrt(.775 · .225/200) and no deviation: MCD of the review, -.042 of which is -1.4 errors and not -73.1.
+        let rows = error(&Spread::of(&[0.775, 0.775]).unwrap(), Some(0.775 * 0.225 / 200.0), 0.001);
+        assert!((-0.042 / rows.unwrap() + 1.42).abs() < 0.01, "{rows:?}");
         insta::assert_snapshot!(comparison.render_text() + "\n" + &comparison.render_markdown());
     }
 
@@ -326,6 +404,11 @@ mod tests {
         let comparison = compared(&sample_reasoning(), rows, "reasoning.csv");
         assert_eq!(comparison.rows.len(), rows.lines().count(), "nothing is dropped");
         insta::assert_snapshot!(comparison.render_text());
+        let mut three = sample_reasoning();
+        three.runs.retain(|run| run.method != "ENS-10");
+        let comparison = compared(&three, "accuracy,ENS,OBQA,0.82,0.01\n", "reasoning.csv");
+        let text = comparison.render_text();
+        assert!(text.contains("\n* ENS-3: 3 members against 10\n"), "{text}");
         let taken = [MEAN, LEAST, MOST].map(|(_, over)| over(&[1.0, 4.0, 4.0]));
         assert_eq!(taken, [3.0, 1.0, 4.0]);
     }

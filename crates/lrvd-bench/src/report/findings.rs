@@ -52,8 +52,19 @@ impl Findings {
     }
 }
 
-fn seeds(summary: &Summary<'_>) -> usize {
-    summary.results.finished().map(|run| run.seed).collect::<BTreeSet<_>>().len()
+/// `520`, or `520 to 572`; 0 without a number.
+fn range(numbers: impl Iterator<Item = u64>) -> String {
+    let numbers: BTreeSet<u64> = numbers.collect();
+    match (numbers.first(), numbers.last()) {
+        (Some(low), Some(high)) if low < high => format!("{} to {}", grouped(*low), grouped(*high)),
+        (only, _) => grouped(only.copied().unwrap_or(0)),
+    }
+}
+
+/// Finished seeds of a method on a task.
+fn finished(summary: &Summary<'_>, task: &str, method: &str) -> u64 {
+    let own = |run: &&RunRecord| run.task == task && run.method == method;
+    summary.results.finished().filter(own).count() as u64
 }
 
 /// Methods, model, steps, seeds and data, and what generated data cannot show.
@@ -62,37 +73,89 @@ fn ran(summary: &Summary<'_>) -> String {
     if results.runs.is_empty() {
         return "No run has been recorded.".into();
     }
-    let methods = match summary.methods.len() {
+    let has_run = |method: &&str| results.runs.iter().any(|run| run.method == *method);
+    let methods: Vec<&str> = summary.methods.iter().copied().filter(has_run).collect();
+    let methods = match methods.len() {
         n if n > NAMED => format!("{n} methods"),
-        _ => listed(&summary.methods),
+        _ => listed(&methods),
     };
-    let steps: BTreeSet<u64> = results.runs.iter().map(|run| run.steps).collect();
-    let steps = match (steps.first(), steps.last()) {
-        (Some(low), Some(high)) if low < high => format!("{} to {}", grouped(*low), grouped(*high)),
-        (only, _) => grouped(only.copied().unwrap_or(0)),
-    };
-    let (n, planned) = (seeds(summary), results.runs.len());
+    let steps = range(results.runs.iter().map(|run| run.steps));
+    let cells = summary
+        .tasks
+        .iter()
+        .flat_map(|task| summary.methods.iter().map(move |method| finished(summary, task, method)));
+    // A cell without a number has no seeds; it is named below.
+    let seeds = range(cells.filter(|n| *n > 0));
     let generated = |split: &SplitRecord| split.origin == DataOrigin::Generated;
     let data = || summary.tasks.iter().filter_map(|task| results.data.get(*task));
     let all = data().all(|data| generated(&data.train) && generated(&data.validation));
     let tasks: Vec<String> =
         summary.tasks.iter().map(|task| data_of(summary, task, !all)).collect();
     let mut text = format!(
-        "{methods} fine-tuned {}, {} parameters, for {steps} steps with {n} {} on {}{}.",
+        "{methods} fine-tuned {}, {} parameters, for {steps} steps with {seeds} {} on {}{}.",
         results.model.name,
         grouped(results.model.parameters),
-        if n == 1 { "seed" } else { "seeds" },
+        if seeds == "1" { "seed" } else { "seeds" },
         if all { "generated data: " } else { "" },
         listed(&tasks),
     );
-    let finished = results.finished().count();
-    if finished < planned {
-        let _ = write!(text, " Only {finished} of {planned} runs finished.");
+    text.push_str(&protocols(summary));
+    let planned = || {
+        let tasks = results.planned.iter();
+        tasks.flat_map(|(task, methods)| methods.iter().map(move |(m, n)| (task, m, *n)))
+    };
+    let done = results.finished().count() as u64;
+    let all = planned().map(|(.., n)| n).sum();
+    if done < all {
+        let missing = planned().filter_map(|(task, method, n)| {
+            let done = finished(summary, task, method);
+            (done < n).then(|| format!("{method} on {} has {done} of {n} seeds", task_label(task)))
+        });
+        let missing: Vec<String> = missing.collect();
+        let named =
+            if missing.len() > NAMED { String::new() } else { format!(": {}", listed(&missing)) };
+        let _ = write!(text, " Only {done} of {all} runs finished{named}.");
     }
     if data().any(|data| generated(&data.train)) {
         text.push_str(" Generated data show that methods run, not which is better on real text.");
     }
     text
+}
+
+/// Steps and rows of every method, where methods differ: ` BayesLoRA took 520 steps on 1 800 rows and 52 of refinement; ...`.
+fn protocols(summary: &Summary<'_>) -> String {
+    let mut found: Vec<(String, Vec<&str>)> = Vec::new();
+    for method in &summary.methods {
+        let own = || summary.results.finished().filter(|run| run.method == *method);
+        let cut = |run: &RunRecord| run.choice.as_ref().map_or(run.steps, |cut| cut.step as u64);
+        let refinement = range(own().map(|run| run.steps - cut(run).min(run.steps)));
+        let rows = summary.tasks.iter().filter_map(|task| {
+            let run = own().find(|run| run.task == *task)?;
+            Some(grouped(run.train_rows))
+        });
+        let mut rows: Vec<String> = rows.collect();
+        rows.dedup();
+        let rows = listed(&rows);
+        let refined = if refinement == "0" {
+            String::new()
+        } else {
+            format!(" and {refinement} of refinement")
+        };
+        let words = format!("{} steps on {rows} rows{refined}", range(own().map(cut)));
+        match found.iter_mut().find(|(other, _)| *other == words) {
+            _ if own().next().is_none() => {}
+            Some((_, methods)) => methods.push(method),
+            None => found.push((words, vec![method])),
+        }
+    }
+    let clause = |(words, methods): &(String, Vec<&str>)| {
+        let n = methods.len();
+        let who = if n > NAMED { format!("{n} methods") } else { listed(methods) };
+        format!("{who} took {words}")
+    };
+    let clauses: Vec<String> = found.iter().map(clause).collect();
+    let differs = clauses.len() > 1 || summary.results.finished().any(|run| run.held_out_rows > 0);
+    if differs { format!(" {}.", clauses.join("; ")) } else { String::new() }
 }
 
 /// `CoLA (2 000 training and 500 validation rows, official)`; `origins` includes their origin.
@@ -256,7 +319,33 @@ fn p_in_print(p: f64) -> String {
     format!("p {}", text.strip_prefix('0').unwrap_or(&text))
 }
 
-/// How ranks were given to methods that do not find their own.
+/// `The best checkpoint is chosen from 5 evaluations of LoRA, 1 of BayesLoRA.`
+pub(super) fn candidates(summary: &Summary<'_>) -> Option<String> {
+    let mut found: Vec<(String, Vec<&str>)> = Vec::new();
+    for method in &summary.methods {
+        let chosen = |run: &&RunRecord| run.method == *method && run.checkpoints.best.is_some();
+        let runs = summary.results.finished().filter(chosen);
+        let n = range(runs.map(|run| run.checkpoints.candidates));
+        match found.iter_mut().find(|(other, _)| *other == n) {
+            _ if n == "0" => {}
+            Some((_, methods)) => methods.push(method),
+            None => found.push((n, vec![method])),
+        }
+    }
+    let words = |(i, (n, methods)): (usize, &(String, Vec<&str>))| {
+        let unit = match n.as_str() {
+            _ if i > 0 => "",
+            "1" => " evaluation",
+            _ => " evaluations",
+        };
+        format!("{n}{unit} of {}", listed(methods))
+    };
+    let words: Vec<String> = found.iter().enumerate().map(words).collect();
+    (!words.is_empty()).then(|| format!("The best checkpoint is chosen from {}.", words.join(", ")))
+}
+
+/// How ranks were given to methods that do not find their own, and how near that brings their sizes; what the best checkpoint,
+/// if it is reported, was chosen from.
 fn budgets(summary: &Summary<'_>) -> Vec<String> {
     let mut notes: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for method in &summary.methods {
@@ -265,15 +354,56 @@ fn budgets(summary: &Summary<'_>) -> Vec<String> {
             notes.entry(&run.rank_budget.note).or_default().push(method);
         }
     }
-    let sentence = |(note, methods): (&str, Vec<&str>)| match note.strip_prefix("matched to ") {
-        Some(other) => format!(
-            "Matched rank: {} got the rank that {other} ended with on the task, rounded and at least 1, so that \
-             sizes are alike; the scaling stays that of the full rank.",
-            listed(&methods)
-        ),
-        None => format!("Rank of {}: {note}.", listed(&methods)),
+    let sentence = |(note, methods): (&str, Vec<&str>)| {
+        let names = listed(&methods);
+        let how = match note.split_once(" matched to ") {
+            Some(("parameters", other)) => format!(
+                "Matched size: {names} got, with each seed, the whole rank whose size is nearest to that of \
+                 {other} with this seed{}",
+                apart(summary, &methods, other)
+            ),
+            Some(("rank", other)) => format!(
+                "Matched rank: {names} got the rank that {other} ended with on the task, as a whole number and at least \
+                 1: a budget that of its seed, a fixed rank the median over seeds{}",
+                apart(summary, &methods, other)
+            ),
+            _ => return format!("Rank of {names}: {note}."),
+        };
+        format!("{how} The scaling stays that of the full rank.")
     };
-    notes.into_iter().map(sentence).collect()
+    let best = candidates(summary).filter(|_| summary.choice == CheckpointChoice::Best);
+    notes.into_iter().map(sentence).chain(best).collect()
+}
+
+/// How near the trained parameters of `methods` are to those of `other`, by task and seed: `; their trained parameters ...`.
+fn apart(summary: &Summary<'_>, methods: &[&str], other: &str) -> String {
+    let size = |run: &RunRecord| run.trainable_parameters.trained();
+    let pairs = summary.results.finished().filter(|run| methods.contains(&&*run.method));
+    let pairs = pairs.filter_map(|run| {
+        let is_pair =
+            |o: &&RunRecord| (&*o.method, &o.task, o.seed) == (other, &run.task, run.seed);
+        let theirs = size(summary.results.finished().find(is_pair)?);
+        let apart = size(run).abs_diff(theirs);
+        // Also of a model without any direction left.
+        (apart > 0).then(|| (apart as f64 / theirs as f64, run, theirs))
+    });
+    let Some((share, run, theirs)) = pairs.max_by(|a, b| a.0.total_cmp(&b.0)) else {
+        return ".".to_owned();
+    };
+    let within = if share.is_finite() {
+        let share = (100.0 * share).ceil();
+        format!("; their trained parameters are within {share:.0} % of {other}'s")
+    } else {
+        String::new()
+    };
+    format!(
+        "{within}. The largest difference is that of {} on {}, seed {}: {} against {}.",
+        run.method,
+        task_label(&run.task),
+        run.seed,
+        grouped(size(run)),
+        grouped(theirs)
+    )
 }
 
 /// How much rank was kept and where, for a method that learns its ranks; none for others.
@@ -369,8 +499,10 @@ fn extremes(
 mod tests {
     use super::super::summary::{RowScores, key};
     use super::*;
-    use crate::record::sample::{sample_results, set_accuracy};
-    use crate::record::{Results, RunStatus};
+    use lrvd_burn::train::{Choice, ChoicePoint, LossMeasure};
+
+    use crate::record::sample::{plan_runs, sample_results, set_accuracy};
+    use crate::record::{ParameterCounts, Results, RunStatus};
 
     /// LoRA and BayesLoRA on RTE with these accuracies.
     fn two(lora: [f64; 3], bayes: [f64; 3]) -> Results {
@@ -444,10 +576,41 @@ mod tests {
         let mut results = sample_results();
         for run in results.runs.iter_mut().filter(|run| run.method != "BayesLoRA") {
             run.rank_budget.requested = Some(2.0);
-            run.rank_budget.note = "matched to BayesLoRA".into();
+            run.rank_budget.note = "rank matched to BayesLoRA".into();
+            run.checkpoints.candidates = 5;
         }
         results.config = serde_json::json!({ "experiment": { "checkpoint": "best" } });
-        cases.push(("a matched rank, the best checkpoint", results));
+        cases.push(("a matched rank, the best checkpoint", results.clone()));
+        results.config = serde_json::Value::Null;
+        // The sizes of a run on CoLA, of which one is a third of what it is matched to, and the rows of a search.
+        for run in &mut results.runs {
+            let learns = run.method == "BayesLoRA";
+            let size = if learns { 41_440 } else { 41_472 };
+            let size = if (&*run.method, &*run.task, run.seed) == ("LoRA", "cola", 2) {
+                13_824
+            } else {
+                size
+            };
+            run.trainable_parameters =
+                ParameterCounts { adapter: size, ..ParameterCounts::default() };
+            if learns {
+                (run.train_rows, run.held_out_rows) = (4461, 496);
+                run.choice = Some(Choice {
+                    step: 700,
+                    rows: 496,
+                    measure: LossMeasure::default(),
+                    margin: 0.01,
+                    points: vec![ChoicePoint::default()],
+                    chosen: 0,
+                    refined: None,
+                });
+            } else {
+                run.rank_budget.note = "parameters matched to BayesLoRA".into();
+            }
+        }
+        plan_runs(&mut results);
+        results.runs.retain(|run| (&*run.method, &*run.task, run.seed) != ("AdaLoRA", "rte", 3));
+        cases.push(("matched sizes, one run missing", results));
         // Layers have 0 + ⅓ to 3 + ⅓; query and ffn out 1.5, value 2.5; all seeds agree.
         let mut results = sample_results();
         results.runs.retain(|run| run.method == "BayesLoRA" && run.task == "rte");
@@ -589,5 +752,18 @@ mod tests {
             assert!(in_case(holds).contains(words), "{words}: {}", in_case(holds));
             assert!(!in_case(does_not_hold).contains(words), "{words}: {}", in_case(does_not_hold));
         }
+    }
+
+    #[test]
+    fn a_best_checkpoint_names_what_it_was_chosen_from() {
+        let mut results = two([0.5; 3], [0.9; 3]);
+        for run in &mut results.runs {
+            run.checkpoints.candidates = if run.method == "LoRA" { 3 } else { 1 };
+        }
+        let words = candidates(&Summary::of_last(&results)).unwrap();
+        assert_eq!(
+            words,
+            "The best checkpoint is chosen from 3 evaluations of LoRA, 1 of BayesLoRA."
+        );
     }
 }

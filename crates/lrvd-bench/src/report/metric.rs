@@ -17,7 +17,7 @@ use Per::{Draws, Run, Set};
 use Shown::{Always, File, Named, Page, Uncertainty};
 use Unit::{Count, Mebibytes, Minutes, Rank, Score, Seconds};
 
-static TABLE: [Fact; 21] = [
+static TABLE: [Fact; 22] = [
     fact("accuracy", "accuracy", Higher, Score, Always, Draws, |at| at.metrics()?.accuracy),
     fact("standard", "standard metric", Higher, Score, Always, Draws, standard),
     fact("macro_f1", "macro F1", Higher, Score, Uncertainty, Draws, |at| at.metrics()?.macro_f1),
@@ -60,8 +60,11 @@ static TABLE: [Fact; 21] = [
     fact("predict_s", "prediction time (s)", Neither, Seconds, Uncertainty, Draws, |at| {
         at.checkpoint.predict_seconds.get(&at.draws).copied()
     }),
-    fact("memory_mib", "peak memory (MiB)", Neither, Mebibytes, Page, Run, |at| {
+    fact("memory_mib", "peak memory of the process (MiB)", Neither, Mebibytes, Page, Run, |at| {
         Some(at.run.peak_memory_bytes? as f64 / MEBIBYTE)
+    }),
+    fact("start_memory_mib", "memory at the start (MiB)", Neither, Mebibytes, Page, Run, |at| {
+        Some(at.run.start_memory_bytes? as f64 / MEBIBYTE)
     }),
 ];
 
@@ -210,6 +213,8 @@ impl Metric {
     pub(crate) const STORED: Self = Self::known("stored_parameters");
     pub(crate) const HEAD: Self = Self::known("head_parameters");
     pub(crate) const RANK: Self = Self::known("rank");
+    const MEMORY: Self = Self::known("memory_mib");
+    const START_MEMORY: Self = Self::known("start_memory_mib");
 
     /// The row called `name`; an error of the compiler if there is none.
     const fn known(name: &str) -> Self {
@@ -256,6 +261,7 @@ impl Metric {
     pub(crate) fn beside(self) -> Option<Self> {
         match self.at(0) {
             Self::PARAMETERS => Some(Self::STORED),
+            Self::MEMORY => Some(Self::START_MEMORY),
             Self::ECE => Some(Self { draws: self.draws, ..Self::ECE_FLOOR }),
             _ => None,
         }

@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::metric::{ABSENT, Better, Metric, Spread};
 use super::names::task_label;
 use super::significance::{Difference, LEVEL, difference, holm};
-use super::summary::{Summary, key};
+use super::summary::Summary;
 use super::table::markdown;
 use crate::text::UnknownName;
 
@@ -80,19 +80,6 @@ impl Claim {
         let apart = own.iter().filter_map(|(seed, value)| Some(value - other.get(seed)?));
         Spread::of(&apart.collect::<Vec<_>>()).map(|spread| spread.mean)
     }
-
-    /// `true` if the answers to single rows of `task` are known of both sides.
-    fn is_by_row(&self, summary: &Summary<'_>, task: &str) -> bool {
-        [&self.of, &self.from].into_iter().all(|method| {
-            let Some((metric, spread)) = summary.answer(self.metric, method, task) else {
-                return false;
-            };
-            let mut seeds = spread.by_seed.keys();
-            seeds.any(|&seed| {
-                summary.rows.0.contains_key(&key(summary.choice, task, method, seed, metric))
-            })
-        })
-    }
 }
 
 /// A claim on one task with what was measured of it.
@@ -144,7 +131,7 @@ pub(crate) fn judge(summary: &Summary<'_>, claims: &[Claim]) -> Vec<Verdict> {
             p: tested.as_ref().map(|(_, p)| *p),
             verdict: tested.map_or_else(|| "not tested".to_owned(), |(words, _)| words),
             decimals: if metric.is_count() { 0 } else { metric.fact().unit.decimals().0 + 1 },
-            is_by_row: found.is_some() && claim.is_by_row(summary, task),
+            is_by_row: found.is_some_and(Difference::has_rows),
         }
     };
     found.into_iter().map(verdict).collect()

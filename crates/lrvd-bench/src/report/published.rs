@@ -1,6 +1,7 @@
-//! Tables of published numbers: tidy CSV, `metric,method,task,mean,std`, `std` empty where none was printed.
+//! Tables of published numbers: tidy CSV, `metric,method,task,mean,std`, `std` empty where none was printed; and `seeds`, the number
+//! of seeds behind the mean, where it is stated.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use anyhow::{anyhow, bail};
@@ -9,10 +10,11 @@ use serde::Deserialize;
 use super::metric::Metric;
 use crate::error::Result;
 
-/// Seeds behind each published number; the paper states three, the CSV does not carry it.
-pub(crate) const PUBLISHED_SEEDS: usize = 3;
+/// Seeds behind each number of a table that does not state them: those of the paper.
+pub(crate) const ASSUMED_SEEDS: u64 = 3;
 
-const HEADER: [&str; 5] = ["metric", "method", "task", "mean", "std"];
+/// The last one may be left out.
+pub(super) const HEADER: [&str; 6] = ["metric", "method", "task", "mean", "std", "seeds"];
 /// Metrics that some tables give in per cent.
 const FRACTIONS: [&str; 3] = ["accuracy", "ece", "macro_f1"];
 
@@ -20,9 +22,9 @@ const FRACTIONS: [&str; 3] = ["accuracy", "ece", "macro_f1"];
 pub(crate) struct Published {
     pub(crate) source: String,
     pub(crate) rows: Vec<PublishedRow>,
-    /// Whether accuracy and ECE were per cent in the file and were divided by 100. They are taken as per cent if any
-    /// accuracy or ECE of the file exceeds 1: the published reasoning tables are, the GLUE table is not.
-    pub(crate) was_percent: bool,
+    /// Metrics that were per cent in the file and were divided by 100: those with a mean above 1. The published reasoning
+    /// tables have them, the GLUE table does not.
+    pub(crate) percent: BTreeSet<&'static str>,
 }
 
 /// A row, with names as in the file: the method `BayesLoRA` or `BayesLoRA_k10`, the task `SST-2`.
@@ -34,6 +36,9 @@ pub(crate) struct PublishedRow {
     pub(crate) mean: f64,
     /// Standard deviation over seeds; none where none was printed.
     pub(crate) std: Option<f64>,
+    /// Seeds behind the mean; none where they are not stated.
+    #[serde(default)]
+    pub(crate) seeds: Option<u64>,
 }
 
 impl PublishedRow {
@@ -46,8 +51,10 @@ impl PublishedRow {
         }
     }
 
-    fn is_fraction(&self) -> bool {
-        Metric::parse(&self.metric, 0).is_some_and(|metric| FRACTIONS.contains(&&*metric.base()))
+    /// The metric among those that some tables give in per cent.
+    pub(super) fn fraction(&self) -> Option<&'static str> {
+        let base = Metric::parse(&self.metric, 0)?.base();
+        FRACTIONS.into_iter().find(|name| *name == base)
     }
 
     /// A column whose cell is invalid, and what is expected there.
@@ -59,7 +66,9 @@ impl PublishedRow {
             Some(("mean", "a finite number"))
         } else {
             let known = self.std.is_none_or(|std| std.is_finite() && std >= 0.0);
-            (!known).then_some(("std", "nothing, or a finite number that is not negative"))
+            let std = ("std", "nothing, or a finite number that is not negative");
+            let none = (self.seeds == Some(0)).then_some(("seeds", "nothing, or at least 1"));
+            if known { none } else { Some(std) }
         }
     }
 }
@@ -78,9 +87,12 @@ impl Published {
         let mut reader =
             csv::ReaderBuilder::new().trim(csv::Trim::All).from_reader(text.as_bytes());
         let header = reader.headers()?.clone();
-        if header != HEADER.to_vec() {
+        if header != HEADER.to_vec() && header != HEADER[..5].to_vec() {
             let found = header.iter().collect::<Vec<_>>().join(",");
-            bail!("`{source}`:1: the header is `{found}`, expected `{}`", HEADER.join(","));
+            bail!(
+                "`{source}`:1: the header is `{found}`, expected `{}`, with or without the last",
+                HEADER.join(",")
+            );
         }
         let mut rows: Vec<PublishedRow> = Vec::new();
         let mut seen: BTreeMap<(String, String, String), u64> = BTreeMap::new();
@@ -121,12 +133,15 @@ impl Published {
         if rows.is_empty() {
             bail!("`{source}` has a header but no rows");
         }
-        let was_percent = rows.iter().any(|row| row.is_fraction() && row.mean > 1.0);
-        for row in rows.iter_mut().filter(|row| was_percent && row.is_fraction()) {
-            row.mean /= 100.0;
-            row.std = row.std.map(|std| std / 100.0);
+        let above = rows.iter().filter(|row| row.mean > 1.0);
+        let percent: BTreeSet<&str> = above.filter_map(PublishedRow::fraction).collect();
+        for row in &mut rows {
+            if row.fraction().is_some_and(|metric| percent.contains(metric)) {
+                row.mean /= 100.0;
+                row.std = row.std.map(|std| std / 100.0);
+            }
         }
-        Ok(Self { source: source.to_owned(), rows, was_percent })
+        Ok(Self { source: source.to_owned(), rows, percent })
     }
 }
 
@@ -152,18 +167,26 @@ mod tests {
         };
         let (table, numbers) = read("accuracy,LoRA,CoLA,0.858,0.011\nrank,LoRA,CoLA,10,\n");
         assert_eq!(numbers, [(0.858, Some(0.011)), (10.0, None)]);
-        assert!(!table.was_percent);
+        assert!(table.percent.is_empty());
+        // Each metric by itself: an error given as a fraction stays one beside accuracies in per cent.
         let (table, numbers) = read(
             "accuracy,BayesLoRA_k10,BoolQ,87.5,0.25\nece,my_kernel,BoolQ,0.5,\nnll,LoRA,BoolQ,0.38,\n",
         );
-        assert_eq!(numbers, [(0.875, Some(0.0025)), (0.005, None), (0.38, None)]);
-        assert!(table.was_percent);
+        assert_eq!(numbers, [(0.875, Some(0.0025)), (0.5, None), (0.38, None)]);
+        assert_eq!(table.percent, BTreeSet::from(["accuracy"]));
         let [one, two] = [0, 1].map(|row| table.rows[row].method_and_draws());
         assert_eq!((one, two), (("BayesLoRA", Some(10)), ("my_kernel", None)));
+        let own = "metric,method,task,mean,std,seeds\nece,LoRA,RTE,5,1,2\nece,LoRA,CoLA,0.5,,\n";
+        let own = Published::parse(own, "own.csv").unwrap();
+        let found: Vec<_> = own.rows.iter().map(|row| (row.mean, row.seeds)).collect();
+        assert_eq!(found, [(0.05, Some(2)), (0.005, None)]);
     }
 
     #[test]
     fn errors_name_line_and_column() {
+        let seeds = "metric,method,task,mean,std,seeds\nece,LoRA,RTE,0.5,,0\n";
+        let seeds = Published::parse(seeds, "t.csv").unwrap_err().to_string();
+        assert_eq!(seeds, "`t.csv`:2: column `seeds` holds `0`, expected nothing, or at least 1");
         let rows = "accuracy,LoRA,CoLA,0.5|accuracy,LoRA,CoLA,0.5,\naccuracy,LoRA,RTE,high,|\
                     accuracy,LoRA,CoLA,NaN,|accuracy,LoRA,CoLA,0.5,-1|accuracy,LoRA,CoLA,0.5,x|\
                     accuracy,,CoLA,0.5,|rank,LoRA,CoLA,1,\n\nrank,LoRA,CoLA,2,";

@@ -35,8 +35,8 @@ impl CheckpointChoice {
 
 type ByMethod<'a, T> = BTreeMap<&'a str, BTreeMap<&'a str, T>>;
 
-/// Metrics by method and task at one kind of checkpoint, over the finished runs. Methods and tasks of unfinished runs keep
-/// their (empty) places.
+/// Metrics by method and task at one kind of checkpoint, over the finished runs. Methods and tasks of unfinished runs, and
+/// planned methods, keep their (empty) places.
 pub(crate) struct Summary<'a> {
     pub(crate) results: &'a Results,
     pub(crate) rows: &'a RowScores,
@@ -68,9 +68,10 @@ impl<'a> Summary<'a> {
 
     pub(crate) fn new(results: &'a Results, rows: &'a RowScores, choice: CheckpointChoice) -> Self {
         let mut methods: Vec<&str> = Vec::new();
-        for run in &results.runs {
-            if !methods.contains(&run.method.as_str()) {
-                methods.push(&run.method);
+        let planned = results.planned.values().flat_map(BTreeMap::keys);
+        for method in results.runs.iter().map(|run| &run.method).chain(planned) {
+            if !methods.contains(&method.as_str()) {
+                methods.push(method);
             }
         }
         methods.sort_by_key(|name| method_rank(name));

@@ -9,6 +9,7 @@ use std::fmt::Write as _;
 
 use super::metric::{ABSENT, Better, Metric};
 use super::names::task_label;
+use super::published::HEADER;
 use super::summary::Summary;
 
 /// Up to so many methods the metric is a column.
@@ -23,7 +24,10 @@ const NOTES: [(Metric, &str); 2] = [
         Metric::PARAMETERS,
         "parameters: trained, the head not counted; after a +, numbers kept for prediction beside them",
     ),
-    (Metric::ECE, "ece: in brackets, the mean ECE of a perfectly calibrated model on as many rows"),
+    (
+        Metric::ECE,
+        "ece: in brackets, the mean ECE of a perfectly calibrated model with the same confidences",
+    ),
 ];
 
 /// Header and rows of the table: metric, method, then one column per task.
@@ -249,16 +253,17 @@ fn rendered(
     tables.join("\n")
 }
 
-/// The table as tidy CSV, `metric,method,task,mean,std`: full precision, `std` empty for one seed.
+/// The table as tidy CSV, `metric,method,task,mean,std,seeds`: full precision, `std` empty for one seed.
 ///
 /// The layout is that of the published tables, so a file written here can be given to `--compare`.
 pub(crate) fn render_csv(summary: &Summary<'_>) -> String {
     let metrics = summary.in_files();
     let rows = summary.cells(&metrics).map(|(metric, method, task, spread)| {
         let std = spread.std.map(|x| x.to_string()).unwrap_or_default();
-        [metric.name(), method.to_owned(), task_label(task), spread.mean.to_string(), std]
+        let (mean, seeds) = (spread.mean.to_string(), spread.n().to_string());
+        [metric.name(), method.to_owned(), task_label(task), mean, std, seeds]
     });
-    csv_text(["metric", "method", "task", "mean", "std"], rows)
+    csv_text(HEADER, rows)
 }
 
 /// Every number of the last checkpoints of finished runs as tidy CSV; `at` is the number of draws.

@@ -116,6 +116,8 @@ pub(super) fn record(
         status: RunStatus::Finished,
         rank_budget: RankBudget { n_modules: last_record.ranks.len() as u32, ..budget.clone() },
         steps: state.done as u64,
+        train_rows: context.task.train.len() as u64,
+        held_out_rows: context.task.holdout.len() as u64,
         checkpoints: Checkpoints {
             last: Some(last_record),
             best: best_record,
@@ -124,6 +126,7 @@ pub(super) fn record(
         train_seconds: journal.train_seconds,
         evaluate_seconds: journal.evaluate_seconds + begun.elapsed().as_secs_f64(),
         peak_memory_bytes: context.memory.bytes(),
+        start_memory_bytes: context.memory.start,
         trainable_parameters: ParameterCounts {
             adapter: counts.adapter as u64,
             posterior: counts.posterior as u64,
@@ -271,7 +274,8 @@ pub(super) fn held_out(
     Ok(train::calibrated_losses(&logits, &examples.all_targets()?)?)
 }
 
-/// Answers to the validation rows at the mean and at every number of `draws`, and the seconds that each took.
+/// Answers to the validation rows at the mean and at every number of `draws`, and the seconds of each pass: a number of draws
+/// whose answer is a part of that to more draws has no time.
 fn answers(
     context: &RunContext<'_>,
     model: &AutoModel,
@@ -296,13 +300,11 @@ fn answers(
         let logits = temperatures.soften(logits, asked)?;
         let took = begun.elapsed().as_secs_f64();
         for &draws in kept {
-            let all = draws == asked;
-            let first = (!all).then(|| logits.first(draws));
-            let share = if all { 1.0 } else { draws as f64 / asked as f64 };
+            let first = (draws != asked).then(|| logits.first(draws));
             let logits = first.as_ref().unwrap_or(&logits);
             scored.insert(draws as u32, score_draws(logits, task)?);
-            seconds.insert(draws as u32, took * share);
         }
+        seconds.insert(asked as u32, took);
         Ok(())
     };
     answer(0, &[0])?;

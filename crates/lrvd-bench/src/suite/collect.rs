@@ -1,5 +1,6 @@
 //! The report of whatever is finished: the same files from one process, an array of jobs, or several machines.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
@@ -57,11 +58,17 @@ pub fn collect(out: &Path) -> Result<SuiteOutcome> {
         for run in &mut results.runs {
             run.method.clone_from(arm);
         }
+        for methods in results.planned.values_mut() {
+            *methods = BTreeMap::from([(arm.clone(), methods.values().sum())]);
+        }
         rows.rename(arm);
         match &mut whole {
             None => whole = Some((results, rows)),
             Some((all, all_rows)) => {
                 all.data.extend(results.data);
+                for (task, methods) in results.planned {
+                    all.planned.entry(task).or_default().extend(methods);
+                }
                 all.runs.extend(results.runs);
                 all_rows.extend(rows);
             }
@@ -95,7 +102,12 @@ fn experiment_results(plan: &Plan, place: usize, out: &Path) -> Result<(Results,
     let experiment = &plan.experiments[place];
     let (mut records, mut scores) = (Vec::new(), RowScores::default());
     let own = plan.runs.iter().filter(|run| run.experiment == place && !run.is_member);
+    let mut planned: BTreeMap<String, BTreeMap<String, u64>> = BTreeMap::new();
     let rows = own.clone().count();
+    for run in own.clone() {
+        let methods = planned.entry(run.task.name().to_owned()).or_default();
+        *methods.entry(run.method.name()).or_default() += 1;
+    }
     for run in own {
         let folder = out.join(plan.folder(run));
         let path = folder.join(RECORD_FILE);
@@ -127,6 +139,7 @@ fn experiment_results(plan: &Plan, place: usize, out: &Path) -> Result<(Results,
         model: plan.backbone.clone(),
         data: data.map(|(task, data)| (task.clone(), data.clone())).collect(),
         notes: notes(records.len() == rows),
+        planned,
         runs: records,
     };
     Ok((results, scores))

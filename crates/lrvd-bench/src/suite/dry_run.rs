@@ -51,6 +51,8 @@ pub struct PlannedMethod {
     pub parameters: usize,
     /// Trainings that no row before it has made.
     pub trainings: usize,
+    /// Optimiser steps of one of them, those of a refinement included.
+    pub steps: usize,
 }
 
 /// Estimated memory, GiB.
@@ -71,7 +73,8 @@ impl PlannedMemory {
 
 pub(super) struct Sizes {
     config: Config,
-    layers: Vec<[usize; 2]>,
+    /// Widths of the input and of the output of every adapted layer.
+    pub layers: Vec<[usize; 2]>,
     model: PlannedModel,
 }
 
@@ -86,16 +89,16 @@ impl Sizes {
         }
     }
 
-    /// Trained parameters of one run before pruning.
-    fn trained(&self, method: MethodName) -> Result<usize> {
-        let method = method.build(&self.config, RankRequest::Initial)?;
+    /// Trained parameters of one run at the rank asked for, before pruning.
+    pub(super) fn trained(&self, method: MethodName, request: RankRequest) -> Result<usize> {
+        let method = method.build(&self.config, request)?;
         let adapter = method.setup(&self.config.training(0))?.adapter;
         let of = |&[d_input, d_output]: &[usize; 2]| adapter.parameter_count(d_input, d_output);
         Ok(self.layers.iter().map(of).sum())
     }
 
     pub(super) fn memory(&self, method: MethodName) -> Result<PlannedMemory> {
-        self.trained(method).map(|trained| self.memory_of(trained))
+        self.trained(method, RankRequest::Initial).map(|trained| self.memory_of(trained))
     }
 
     fn memory_of(&self, trained: usize) -> PlannedMemory {
@@ -128,7 +131,7 @@ impl DryRun {
         };
         let config = options.config(&architecture)?;
         let mut runs: Vec<PlannedRun> = Vec::new();
-        add_runs(&mut runs, 0, &options);
+        add_runs(&mut runs, 0, &options)?;
         let sizes = Sizes::new(&name, &architecture, &config);
         let mut methods: Vec<PlannedMethod> = Vec::new();
         let mut made: Vec<usize> = Vec::new();
@@ -136,9 +139,10 @@ impl DryRun {
         let mut largest = 0;
         for (place, run) in runs.iter().enumerate().filter(|(_, run)| !run.is_member) {
             let own = if run.is_combined() { run.needs.clone() } else { vec![place] };
-            let trained: Vec<usize> =
-                own.iter().map(|&run| sizes.trained(runs[run].method)).collect::<Result<_>>()?;
+            let initial = |&run: &usize| sizes.trained(runs[run].method, RankRequest::Initial);
+            let trained: Vec<usize> = own.iter().map(initial).collect::<Result<_>>()?;
             largest = largest.max(trained.iter().max().copied().unwrap_or(0));
+            let steps = own.first().map_or(0, |&run| runs[run].steps(&config));
             let new: Vec<usize> = own.into_iter().filter(|run| !made.contains(run)).collect();
             let name = run.method.name();
             match methods.iter_mut().find(|row| row.method == name) {
@@ -147,6 +151,7 @@ impl DryRun {
                     method: name,
                     parameters: trained.iter().sum(),
                     trainings: new.len(),
+                    steps,
                 }),
             }
             made.extend(new);
@@ -172,15 +177,18 @@ impl DryRun {
 
     pub fn render_text(&self) -> Result<String> {
         let width = self.methods.iter().map(|row| row.method.len()).max().unwrap_or(0).max(6);
-        let head = format!("{:width$}  {:>18}  trainings", "method", "trained parameters");
+        let head =
+            format!("{:width$}  {:>18}  trainings  steps each", "method", "trained parameters");
         let rows = self.methods.iter().map(|row| {
             let count = grouped(row.parameters as u64, ',');
-            format!("{:width$}  {count:>18}  {:>9}", row.method, row.trainings)
+            let steps = grouped(row.steps as u64, ',');
+            format!("{:width$}  {count:>18}  {:>9}  {steps:>10}", row.method, row.trainings)
         });
         let wording = |(task, own): (&String, &Wording)| format!("{task}: {}\n", own.describe());
         let values = context! {
             plan => Serde(self),
             trainings => self.methods.iter().map(|row| row.trainings).sum::<usize>(),
+            steps => self.methods.iter().map(|row| row.trainings * row.steps).sum::<usize>(),
             methods => std::iter::once(head).chain(rows).collect::<Vec<_>>(),
             wordings => self.wording.iter().map(wording).collect::<String>(),
         };

@@ -84,9 +84,21 @@ pub(super) struct Defaults {
     /// All if there are none.
     pub methods: Option<Vec<MethodName>>,
     pub seeds: Vec<u64>,
+    /// How the methods of the paper's first table get ranks from the one that learns them; none without it.
+    pub matching: Option<Matching>,
     #[serde(default)]
     settings: toml::Table,
     raised: Option<(f64, f64)>,
+}
+
+/// The budget of a method that does not learn its ranks, beside one that does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Matching {
+    /// With each seed the whole rank whose trained parameters are nearest to those of the other run.
+    Parameters,
+    /// As the paper has it: a fixed rank is the median of the other's average ranks over seeds, a budget that of its seed.
+    MedianRank,
 }
 
 const PROFILES: &str = include_str!("profiles.toml");

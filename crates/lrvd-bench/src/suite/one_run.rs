@@ -9,6 +9,8 @@ use burn::tensor::Device;
 use lrvd_burn::train::Logits;
 use lrvd_core::adalora::matched_target_rank;
 
+use super::dry_run::Sizes;
+use super::kind::Matching;
 use super::plan::{Experiment, Plan};
 use super::runs::PlannedRun;
 use super::task::{OodSet, ReadyTask, ood_answers, ood_records, wording};
@@ -60,7 +62,7 @@ impl RunInput<'_> {
     ) -> Result<Option<RunRecord>> {
         let Self { run, backbone, device, .. } = *self;
         let ReadyTask { prepared: task, ood, .. } = self.task;
-        let (folder, config, request) = (self.folder(), &self.experiment().config, self.request());
+        let (folder, config, request) = (self.folder(), &self.experiment().config, self.request()?);
         let (method, seed) = (run.method, run.seed);
         let start = RunStart { config, backbone, task, method, request, seed, device };
         let training = Run::new(start, self.stop, run.label(), position);
@@ -96,22 +98,30 @@ impl RunInput<'_> {
         })
     }
 
-    /// The rank that the run is asked for, given the runs that it is matched to.
-    ///
-    /// AdaLoRA takes the average rank of BayesLoRA with its seed; LoRA takes the lower median over all seeds, one uniform rank.
-    fn request(&self) -> RankRequest {
-        let rank = |(_, record): &(PlannedRun, RunRecord)| {
-            let last = record.checkpoints.last.as_ref()?;
-            let modules = record.rank_budget.n_modules as usize;
-            Some(matched_target_rank(last.total_rank as usize, modules))
-        };
-        let mut ranks: Vec<usize> = self.needed.iter().filter_map(rank).collect();
-        ranks.sort_unstable();
-        match ranks.get(ranks.len().saturating_sub(1) / 2) {
-            Some(&median) => RankRequest::Average(median),
+    /// The rank that the run is asked for, by its [`Matching`] to the runs that it needs.
+    fn request(&self) -> Result<RankRequest> {
+        let Self { run, backbone, .. } = *self;
+        let Experiment { config, matching, .. } = self.experiment();
+        let records = || self.needed.iter().map(|(_, record)| record);
+        let (Some(matching), Some(first)) = (matching, records().next()) else {
             // Nothing to match: the customary half of the initial rank.
-            None => self.run.method.request(self.experiment().config.initial_rank, None),
-        }
+            return Ok(run.method.request(config.initial_rank, None));
+        };
+        Ok(RankRequest::Average(match matching {
+            Matching::Parameters => {
+                let name = &backbone.location.name;
+                let mut sizes = Sizes::new(name, &backbone.architecture, config);
+                // A model of scores has no `lm_head`, which is the last layer.
+                sizes.layers.truncate(first.rank_budget.n_modules as usize);
+                let of_one = sizes.trained(run.method, RankRequest::Average(1))?;
+                nearest_rank(first.trainable_parameters.trained(), of_one)
+            }
+            Matching::MedianRank => {
+                let last = records().filter_map(|record| record.checkpoints.last.as_ref());
+                let totals = last.map(|last| last.total_rank as usize).collect();
+                median_rank(totals, first.rank_budget.n_modules as usize)
+            }
+        }))
     }
 
     /// What the adapter of the run is described by; `None` where none is kept.
@@ -150,19 +160,24 @@ impl RunInput<'_> {
 
     fn budget(&self, request: RankRequest) -> RankBudget {
         let can = self.run.method.can();
-        let (requested, note) = match request {
-            RankRequest::Average(rank) if self.experiment().matches => {
-                (Some(rank), "matched to BayesLoRA")
+        let matched = self.needed.first().zip(self.experiment().matching);
+        let (requested, note) = match (request, matched) {
+            (RankRequest::Average(rank), Some(((other, _), matching))) => {
+                let what = match matching {
+                    Matching::Parameters => "parameters",
+                    Matching::MedianRank => "rank",
+                };
+                (Some(rank), format!("{what} matched to {}", other.method))
             }
-            RankRequest::Average(rank) => (Some(rank), "half the settings' rank"),
-            RankRequest::Initial if can.prunes && !can.budget => (None, "learnt"),
-            RankRequest::Initial => (None, "the settings' rank"),
+            (RankRequest::Average(rank), None) => (Some(rank), "half the settings' rank".into()),
+            (RankRequest::Initial, _) if can.prunes && !can.budget => (None, "learnt".into()),
+            (RankRequest::Initial, _) => (None, "the settings' rank".into()),
         };
         let initial_rank = match request {
             RankRequest::Average(rank) if !can.prunes => rank,
             _ => self.experiment().config.initial_rank,
         };
-        RankBudget::new(initial_rank, requested, note)
+        RankBudget::new(initial_rank, requested, &note)
     }
 
     /// Makes the row from its members, which are the runs that it needs: averages their answers, to the task and to what
@@ -181,6 +196,7 @@ impl RunInput<'_> {
         let Some(first) = records().next() else {
             bail!("{}: no member has finished", self.run.method.entry().name);
         };
+        let largest = records().max_by_key(|record| record.peak_memory_bytes).unwrap_or(first);
         let selective = selective_records(&scored, prepared)?;
         let (metrics, reliability) = measures(&scored);
         let last = first.checkpoints.last.as_ref();
@@ -201,7 +217,8 @@ impl RunInput<'_> {
                 .map(|record| record.trainable_parameters)
                 .fold(ParameterCounts::default(), std::ops::Add::add),
             // One after another: the largest.
-            peak_memory_bytes: records().map(|r| r.peak_memory_bytes).max().flatten(),
+            peak_memory_bytes: largest.peak_memory_bytes,
+            start_memory_bytes: largest.start_memory_bytes,
             ood,
             fitted: BTreeMap::new(),
             history: Vec::new(),
@@ -236,6 +253,20 @@ impl RunInput<'_> {
     }
 }
 
+/// The rank, at least 1, whose parameters are nearest to `parameters`: `of_one` for each.
+fn nearest_rank(parameters: u64, of_one: usize) -> usize {
+    ((parameters as f64 / of_one.max(1) as f64).round_ties_even() as usize).max(1)
+}
+
+/// The median of the average ranks of runs whose ranks sum to `totals`, of an even number the mean of the middle two; a whole
+/// rank, at least 1.
+fn median_rank(mut totals: Vec<usize>, modules: usize) -> usize {
+    totals.sort_unstable();
+    let middle = totals.len().saturating_sub(1) / 2;
+    let twice: usize = [middle, totals.len() / 2].iter().filter_map(|&i| totals.get(i)).sum();
+    matched_target_rank(twice, 2 * modules)
+}
+
 fn sum_seconds<'a>(records: impl Iterator<Item = &'a RunRecord>) -> ByDraws<f64> {
     let mut sums = BTreeMap::new();
     for last in records.filter_map(|record| record.checkpoints.last.as_ref()) {
@@ -244,4 +275,25 @@ fn sum_seconds<'a>(records: impl Iterator<Item = &'a RunRecord>) -> ByDraws<f64>
         }
     }
     sums
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// LoRA on the shipped encoder has 13,824 parameters a rank; the sizes are those of two runs of BayesLoRA.
+    #[test]
+    fn sizes_are_matched_by_the_nearest_whole_rank_and_medians_are_means_of_two() {
+        for (parameters, expected) in [(20_766, 2), (62_113, 4), (41_440, 3), (6_000, 1), (0, 1)] {
+            let rank = nearest_rank(parameters, 13_824);
+            assert_eq!(rank, expected, "{parameters}");
+            let apart = |rank: usize| (rank * 13_824).abs_diff(parameters as usize);
+            assert!((1..9).all(|other| apart(rank) <= apart(other)), "{parameters}");
+        }
+        // Of 24 modules: average ranks 1 and 4, whose mean is 2.5 (halves to the even side), and 1, 2, 9.
+        assert_eq!(
+            [vec![24, 96], vec![216, 24, 48], vec![30], vec![]].map(|t| median_rank(t, 24)),
+            [2, 2, 1, 1]
+        );
+    }
 }

@@ -19,7 +19,7 @@ use time::format_description::well_known::Rfc3339;
 use super::arms::{Arms, ArmsOfPlan, folder as arm_folder};
 use super::cluster::PLAN_DIR;
 use super::dry_run::{PlannedMemory, Sizes};
-use super::kind::{Profile, Suite};
+use super::kind::{Matching, Profile, Suite};
 use super::options::SuiteOptions;
 use super::runs::{PlannedRun, add_runs};
 use crate::error::Result;
@@ -32,7 +32,7 @@ use crate::run::RECORD_FILE;
 use crate::settings::Config;
 use crate::task::Task;
 
-pub(super) const SCHEMA: u32 = 1;
+pub(super) const SCHEMA: u32 = 2;
 const PLAN_FILE: &str = "plan.json";
 const RUNS_FILE: &str = "runs.jsonl";
 pub(super) const CLAIMS_DIR: &str = "claims";
@@ -44,7 +44,7 @@ const ID_DIGITS: usize = 16;
 pub(super) struct Experiment {
     pub arm: Option<String>,
     pub preset: String,
-    pub matches: bool,
+    pub matching: Option<Matching>,
     pub settings: Value,
     pub config: Config,
     pub data: BTreeMap<String, TaskData>,
@@ -174,7 +174,7 @@ impl Plan {
 
     /// Optimiser steps; 0 for a row that is made from other runs.
     pub(super) fn steps(&self, run: &PlannedRun) -> usize {
-        if run.is_combined() { 0 } else { self.experiments[run.experiment].config.steps }
+        run.steps(&self.experiments[run.experiment].config)
     }
 
     /// Folder of the run that events call `label`, below the output folder.
@@ -208,7 +208,7 @@ pub(super) fn experiments(
 pub fn planned_runs(options: &SuiteOptions, arms: Option<&Arms>) -> Result<Vec<PlannedRun>> {
     let mut runs = Vec::new();
     for (place, own) in experiments(options, arms)?.iter().enumerate() {
-        add_runs(&mut runs, place, own);
+        add_runs(&mut runs, place, own)?;
     }
     Ok(runs)
 }

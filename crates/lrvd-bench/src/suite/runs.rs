@@ -2,9 +2,11 @@
 
 use std::path::PathBuf;
 
-use super::kind::Suite;
+use super::kind::{Matching, Suite};
 use super::options::{MEMBER_SEEDS, SuiteOptions};
+use crate::error::Result;
 use crate::method::{MethodForm, MethodName};
+use crate::settings::Config;
 use crate::task::Task;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -31,6 +33,12 @@ impl PlannedRun {
     /// Whether it is made from the answers of the runs that it needs, without training.
     pub(super) fn is_combined(&self) -> bool {
         matches!(self.method.entry().form, MethodForm::Ensemble { .. })
+    }
+
+    /// Optimiser steps, those of a refinement included; 0 for a row that is made from other runs.
+    pub(super) fn steps(&self, config: &Config) -> usize {
+        let refinement = self.method.search(config).map_or(0, |search| search.refine_steps);
+        if self.is_combined() { 0 } else { config.steps + refinement }
     }
 
     /// Its folder below the output folder of its experiment.
@@ -65,22 +73,27 @@ impl PlannedRun {
     }
 }
 
-/// Matching belongs to the paper's first table; beside other methods everything has one rank.
-pub(super) fn matches_ranks(options: &SuiteOptions) -> bool {
+/// How the profile matches sizes. It belongs to the paper's first table; beside other methods everything has one rank.
+pub(super) fn matching(options: &SuiteOptions) -> Result<Option<Matching>> {
     let first_table = |m: &MethodName| MethodName::FIRST_TABLE.contains(m);
-    options.suite == Suite::Glue && options.methods.iter().all(first_table)
+    let matching = options.suite.defaults(options.profile)?.matching;
+    Ok(matching.filter(|_| options.methods.iter().all(first_table)))
 }
 
-/// Adds the runs of an experiment, task by task. Where ranks are matched, BayesLoRA comes first for every seed: AdaLoRA
-/// is given the rank of each of its seeds, LoRA the median of all. The members of a row come before it, once.
-pub(super) fn add_runs(runs: &mut Vec<PlannedRun>, experiment: usize, options: &SuiteOptions) {
+/// Adds the runs of an experiment, task by task. Where sizes are matched, BayesLoRA comes first for every seed. The members
+/// of a row come before it, once.
+pub(super) fn add_runs(
+    runs: &mut Vec<PlannedRun>,
+    experiment: usize,
+    options: &SuiteOptions,
+) -> Result<()> {
     let mut methods = options.methods.clone();
     if options.suite == Suite::Glue {
         let first = MethodName::FIRST_TABLE;
         let place = |m: &MethodName| first.iter().rev().position(|f| f == m);
         methods.sort_by_key(|m| place(m).unwrap_or(first.len()));
     }
-    let matches = matches_ranks(options);
+    let matching = matching(options)?;
     for &task in &options.tasks {
         for &method in &methods {
             let row = |&seed: &u64| PlannedRun {
@@ -102,18 +115,18 @@ pub(super) fn add_runs(runs: &mut Vec<PlannedRun>, experiment: usize, options: &
                     }
                     row.needs.push(place);
                 }
-                if matches {
-                    row.needs = matched(runs, row);
+                if let Some(matching) = matching {
+                    row.needs = matched(runs, row, matching);
                 }
             }
             runs.extend(rows);
         }
     }
+    Ok(())
 }
 
-/// The runs whose learnt ranks `row` is given: those with the same seed if it keeps to a budget, those of all seeds if
-/// its rank is fixed.
-fn matched(runs: &[PlannedRun], row: &PlannedRun) -> Vec<usize> {
+/// The runs whose learnt ranks `row` is given: that with its seed, or those of all seeds for their median.
+fn matched(runs: &[PlannedRun], row: &PlannedRun, matching: Matching) -> Vec<usize> {
     let can = row.method.can();
     if can.prunes && !can.budget {
         return Vec::new();
@@ -123,7 +136,7 @@ fn matched(runs: &[PlannedRun], row: &PlannedRun) -> Vec<usize> {
         (run.experiment, run.task) == (row.experiment, row.task)
             && theirs.prunes
             && !theirs.budget
-            && (!can.budget || run.seed == row.seed)
+            && (run.seed == row.seed || (matching == Matching::MedianRank && !can.budget))
     };
     (0..runs.len()).filter(|&place| learns(&runs[place])).collect()
 }
@@ -136,4 +149,33 @@ pub(super) fn levels(runs: &[PlannedRun]) -> Vec<Vec<usize>> {
     }
     let most = depth.iter().max().map_or(0, |most| most + 1);
     (0..most).map(|d| (0..runs.len()).filter(|&run| depth[run] == d).collect()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Profile;
+    use super::*;
+
+    #[test]
+    fn sizes_come_from_the_run_with_the_same_seed_and_the_papers_rank_from_all() {
+        let needs = |profile, methods: &[MethodName]| {
+            let options = SuiteOptions {
+                tasks: vec![Task::named_glue("sst2").unwrap()],
+                methods: methods.to_vec(),
+                seeds: vec![1, 2],
+                ..SuiteOptions::new(Suite::Glue, profile, "unused".into())
+            };
+            let mut runs = Vec::new();
+            add_runs(&mut runs, 0, &options).unwrap();
+            runs.into_iter().map(|run| run.needs).collect::<Vec<_>>()
+        };
+        let all = MethodName::FIRST_TABLE;
+        // BayesLoRA, AdaLoRA and LoRA, with two seeds each.
+        let expected: [&[usize]; 6] = [&[], &[], &[0], &[1], &[0], &[1]];
+        assert_eq!(needs(Profile::Quick, &all), expected);
+        let expected: [&[usize]; 6] = [&[], &[], &[0], &[1], &[0, 1], &[0, 1]];
+        assert_eq!(needs(Profile::Paper, &all), expected);
+        let mixed = [MethodName::LORA, MethodName::BAYES_LORA, MethodName::LORA.tempered()];
+        assert!(needs(Profile::Quick, &mixed).iter().all(Vec::is_empty));
+    }
 }

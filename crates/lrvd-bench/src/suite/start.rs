@@ -10,7 +10,7 @@ use super::dry_run::Sizes;
 use super::kind::{Profile, Suite};
 use super::options::SuiteOptions;
 use super::plan::{Experiment, Plan, SCHEMA, experiments, id, now};
-use super::runs::{PlannedRun, add_runs, matches_ranks};
+use super::runs::{PlannedRun, add_runs, matching};
 use super::task::{ReadyTask, Tasks, data_files, generated_data, is_kept, load};
 use crate::backbone::{Backbone, locate_model, public_place};
 use crate::error::Result;
@@ -87,7 +87,7 @@ pub(super) fn start(
         let own = &*own;
         let in_arm = |error| own.in_arm(error);
         let first = runs.len();
-        add_runs(&mut runs, place, own);
+        add_runs(&mut runs, place, own)?;
         if let Some(note) = lost(own, &config) {
             sink.event(&Event::Note(note));
         }
@@ -118,7 +118,7 @@ pub(super) fn start(
         experiments.push(Experiment {
             arm: own.arm.clone(),
             preset: own.preset.name().to_owned(),
-            matches: matches_ranks(own),
+            matching: matching(own)?,
             settings,
             data: data.collect(),
             config,

@@ -341,9 +341,10 @@ impl OodSet {
             let by_information =
                 several.then(|| auroc(&own.mutual_information, &theirs.mutual_information));
             let record = OodRecord {
-                n: theirs.predictive_entropy.len() as u64,
+                n_areas: theirs.predictive_entropy.len() as u64,
                 auroc_entropy: auroc(&own.predictive_entropy, &theirs.predictive_entropy)?,
                 auroc_mutual_information: by_information.transpose()?,
+                n: answers.map(|metrics| metrics.n),
                 accuracy: answers.and_then(|metrics| metrics.accuracy),
                 nll: answers.and_then(|metrics| metrics.nll),
                 ece: answers.and_then(|metrics| metrics.ece),

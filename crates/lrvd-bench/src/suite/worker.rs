@@ -346,7 +346,7 @@ pub struct RunStatus {
     pub id: String,
     pub run: String,
     pub state: RunState,
-    /// Of its newest checkpoint; all of them once it is finished.
+    /// Of its newest checkpoint; those that it took once it is finished.
     pub step: usize,
     pub steps: usize,
     /// Its worker, what it waits for, or why it failed.
@@ -377,7 +377,13 @@ pub fn status(out: &Path, name: WorkerName, dead_after: Duration) -> Result<Vec<
         } else {
             (RunState::Ready, String::new())
         };
-        let step = if state == RunState::Finished { steps } else { step };
+        let step = match state {
+            // A run with patience may end before its last step.
+            RunState::Finished if !run.is_combined() => {
+                read_json::<RunRecord>(&folder.join(RECORD_FILE))?.steps as usize
+            }
+            _ => step,
+        };
         let (id, run) = (run.id.clone(), run.label());
         Ok(RunStatus { index, id, run, state, step, steps, note })
     };

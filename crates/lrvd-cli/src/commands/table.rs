@@ -76,7 +76,7 @@ pub(super) fn by_type(
     by_draws: &BTreeMap<u32, BTreeMap<QuestionKind, QuestionMetrics>>,
     risk: f64,
 ) -> String {
-    let covered = format!("coverage at {} % wrong", 100.0 * risk);
+    let covered = format!("coverage, ≤ {} % wrong", 100.0 * risk);
     let mut header = vec![
         "draws",
         "type",

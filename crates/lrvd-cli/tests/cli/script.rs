@@ -255,7 +255,7 @@ impl Script {
 
     /// `results.json` of a suite without times, and without what names the folder.
     fn results(&self, out: &str) -> Value {
-        let times = "started_at finished_at train_seconds evaluate_seconds predict_seconds peak_memory_bytes command";
+        let times = "started_at finished_at train_seconds evaluate_seconds predict_seconds peak_memory_bytes start_memory_bytes command";
         let text = self.dir.text(&format!("{out}/results.json"));
         let folder = self.dir.path(out).display().to_string();
         let value = serde_json::from_str(&text.replace(&folder, "OUT")).unwrap();

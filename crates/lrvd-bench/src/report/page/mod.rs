@@ -21,7 +21,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::compare::Comparison;
-use super::findings::Findings;
+use super::findings::{Findings, candidates};
 use super::metric::{Better, Metric, Spread};
 use super::names::{ModuleName, match_key, standard_title, task_label};
 use super::significance::Column;
@@ -109,6 +109,8 @@ fn page_data(
         "reported": reported.choice.name(),
         // Posterior draws that tables and figures show beside the mean.
         "draws": draws,
+        // From how many evaluations each best checkpoint was chosen.
+        "candidates": candidates(reported),
         // The words of the terminal.
         "findings": findings,
         "procedures": procedures(),

@@ -107,11 +107,11 @@ function resultsSection() {
   const [first, other] = page.reported === "best" ? ["best", "last"] : ["last", "best"];
   return section("results", "Results",
     how(page.findings.rule, page.findings.rule.includes("nothing is marked") ? "" : ` ${MARKS}`,
-      " Behind an ECE: the mean ECE of a perfectly calibrated model on as many rows."),
+      " Behind an ECE: the mean ECE of a perfectly calibrated model with the same confidences."),
     procedures(), qualityTables(first, main), page.findings.budgets.map((words) => how(words)),
     page.draws ? fold(main ? "The same at the posterior mean" : `The same with ${withDraws}`,
       qualityTables(first, main ? 0 : page.draws)) : null,
-    fold(`The same at the ${other} checkpoint${other === "best" ? ", chosen on the data it is reported on: optimistic" : ""}`,
+    fold(`The same at the ${other} checkpoint${other === "best" ? `, chosen on the data it is reported on: optimistic${page.candidates ? `. ${page.candidates}` : ""}` : ""}`,
       qualityTables(other, main)),
     page.uncertainty
       ? part("Calibration against accuracy", "The better corner is at the lower right. Bars: one standard error over seeds." +
@@ -191,8 +191,9 @@ function publishedSection() {
     const tasks = unique(own.map((row) => row.task)).sort((a, b) => a.toLowerCase().localeCompare(b.toLowerCase(), "en"));
     const line = (row) => {
       if (!row) return h("td", { class: "n absent" }, "–");
-      const apart = row.measured ? `${row.difference}${row.standard_errors ? `, ${row.standard_errors} s.e.` : ""}` : "";
-      return h("td", { class: "n", "data-tip": row.caveat }, h("b", {}, row.measured ?? "–"),
+      const apart = row.measured ? `${row.difference}${row.standard_error ? `, s.e. ${row.standard_error}` : ""}` : "";
+      const tip = [row.caveat, row.method_caveat].filter(Boolean).join("; ") || null;
+      return h("td", { class: "n", "data-tip": tip }, h("b", {}, row.measured ?? "–"),
         [row.published, apart].filter(Boolean).map((words) => h("span", { class: "below" }, words)));
     };
     return table({ caption: `${metric}: measured; published; their difference`, head: tasks.map((task) => ({ text: task })),
@@ -205,7 +206,7 @@ function publishedSection() {
   });
   return section("published", "Published and measured",
     how(`In each cell: measured at the ${choice} checkpoint; published in `, h("code", {}, source),
-      "; measured minus published, and that in units of the combined standard error of both means. " +
+      "; measured minus published, and the standard error of that difference. " +
       "Methods that did not run here keep their published numbers."),
     tables, h("ul", { class: "caveats" }, caveats.map((caveat) => h("li", {}, caveat))));
 }
@@ -349,9 +350,9 @@ function confidenceSection() {
   const convention = results.runs.flatMap((r) => Object.values(r.checkpoints.last?.reliability ?? {}))[0]?.convention;
   return section("confidence", "Confidence",
     part("Calibration", ["Bars: accuracy; tick: mean confidence; hatched: the gap between them; below: examples per bin. Bins pooled " +
-      "over seeds, ECE is the mean of the seeds' values (in brackets that of a perfectly calibrated model on as many rows), binning ", h("code", {}, convention ?? ""), "."], byTask(diagrams)),
+      "over seeds, ECE is the mean of the seeds' values (in brackets that of a perfectly calibrated model with the same confidences), binning ", h("code", {}, convention ?? ""), "."], byTask(diagrams)),
     part("What posterior draws buy", "Means over seeds, bars of one standard error. Where the draws of a smaller number are the first of a larger one, one pass " +
-      "answers for all of them and its time is shared out.", byTask(sweep)),
+      "answers for all of them: only the largest has a time.", byTask(sweep)),
     part("Answering only where sure", "Examples are answered in the order of confidence, each method at its full answer, averaged over " +
       "seeds. Beside each name: the area under its curve (0 is perfect).", byTask(selection)),
     part("Out-of-distribution questions", "Each model answers questions it was not trained for. The area under the ROC curve says how " +
@@ -411,6 +412,11 @@ function sweep(task, label) {
     }) });
   }));
 }
+/** A threshold cut off where it is still told from 1, never above itself. */
+function threshold(x) {
+  const digits = Math.min(12, Math.max(4, x < 1 ? 2 + Math.ceil(-Math.log10(1 - x)) : 4));
+  return (Math.floor(x * 10 ** digits) / 10 ** digits).toFixed(digits);
+}
 /** Answering only where sure: risk over coverage, and what a chosen risk costs. */
 function selection(task, label) {
   const found = page.methods.map((m) => {
@@ -447,10 +453,12 @@ function selection(task, label) {
     const reached = nums(targets.map((t) => t.threshold));
     if (!reached.length) return h("td", { class: "n absent", "data-tip": "no threshold reaches this risk" }, "–");
     return h("td", { class: "n", "data-tip": `reached by ${reached.length} of ${seedsText(targets.length)}` },
-      h("b", {}, `${(100 * mean(targets.map((t) => t.coverage))).toFixed(1)}\u202f%`), h("i", {}, ` ≥\u202f${mean(reached).toFixed(2)}`));
+      targets.map((t) => h("span", { class: "below" }, num(t.threshold) === null ? "–"
+        : `${(100 * t.coverage).toFixed(1)}\u202f% ≥\u202f${threshold(t.threshold)}`)));
   });
   return h("div", { class: "grid uneven" }, chart, h("div", {}, risks.length ? table({
-    caption: `${label}: share answered, and from which confidence on, where at most this share of the answers may be wrong`,
+    caption: `${label}: share answered, and from which confidence on, at which at most this share of the answers is wrong: a line per ` +
+      "seed, on the validation rows that its threshold was chosen on. Of other rows more may be wrong",
     head: risks.map((risk) => ({ text: `${short(100 * risk)}\u202f%` })), bodies: familyBodies(row) }) : ""));
 }
 
@@ -460,10 +468,11 @@ function costsSection() {
   return section("costs", "Costs",
     how("Trained parameters of the model that a run ended with, pruned ranks gone; numbers kept for prediction beside them are moments, " +
       "curvature factors or a temperature. Members of an ensemble run one after another: their times and parameters add up. Times are " +
-      "those of the stated device, other work on the machine included."),
+      "those of the stated device, other work on the machine included. Memory is the most that the process held while the run was made; in " +
+      "brackets what it held at the start, left by earlier runs."),
     metricTables("Parameters, time and memory", "last", [["parameters", "Adapter parameters"], ["stored_parameters", "Kept beside"],
       ["head_parameters", "Head"], ["time_min", "Training, min"], ["predict_s", "Prediction, s"], ["predict_s", `${withDraws}, s`, page.draws ?? 0],
-      ["memory_mib", "Memory, MiB"]]));
+      ["memory_mib", "Memory of the process, MiB"]]));
 }
 /** The configuration with dotted keys. */
 function flatten(prefix, value) {

@@ -30,7 +30,7 @@ const MOST_DECIMALS: i32 = 6;
 /// hashes of files whose last bits depend on the processor, and which are pinned where they do not.
 const UNPINNED: &str = "adapter_model.safetensors command examples_per_second evaluate_seconds finished_at git_revision \
      lrvd_classifier.json lrvd_language.json lrvd_posterior.safetensors message note notes peak_memory_bytes predict_s \
-     predict_seconds seconds started_at time train_seconds version";
+     predict_seconds seconds start_memory_bytes started_at time train_seconds version";
 
 fn is_pinned(key: &str) -> bool {
     !UNPINNED.split(' ').any(|other| other == key)
