@@ -433,8 +433,9 @@ mod tests {
         let cases = [sample_results(), sample_reasoning(), few];
         let shown = cases.each_ref().map(|results| {
             let summary = Summary::of_last(results);
-            let cells = summary.cells(&summary.on_page()).map(|(metric, ..)| metric.base());
-            cells.collect::<std::collections::BTreeSet<_>>()
+            let metrics = summary.on_page();
+            let names = summary.cells(&metrics).map(|(metric, ..)| metric.base());
+            names.collect::<std::collections::BTreeSet<_>>()
         });
         for metric in Metric::all().into_iter().filter(|metric| metric.fact().shown != Named) {
             let n = shown.iter().filter(|names| names.contains(&metric.base())).count();

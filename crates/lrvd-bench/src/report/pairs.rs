@@ -168,8 +168,7 @@ pub(crate) fn render_pairs(verdicts: &[Verdict]) -> String {
         n => format!(" (in {n} of {} rows of the table also by evaluation row)", verdicts.len()),
     };
     format!(
-        "{}\nDifferences are paired by seed{row}, over the seeds that both have; 95 % intervals by Student's distribution, \
-         each by itself; p by Holm's method over all tests of the table. A margin has two, one-sided: that the difference is \
+        "{}\nDifferences are paired by seed{row}, over the seeds that both have; 95 % intervals, each by itself; p by Holm's method over all tests of the table. A margin has two, one-sided: that the difference is \
          within it, and that it is beyond it.\n",
         markdown(&rows)
     )

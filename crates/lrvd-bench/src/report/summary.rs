@@ -246,7 +246,9 @@ impl RowScores {
             let theirs = prediction_lines(folder, &format!("last-{set}"))?;
             for &draws in own.first().iter().flat_map(|line| line.entropy.keys()) {
                 for (metric, scores) in separations(&own, &theirs, draws, set) {
-                    CheckpointChoice::BOTH.map(|choice| add(choice, (metric, scores.clone())));
+                    for choice in CheckpointChoice::BOTH {
+                        add(choice, (metric, scores.clone()));
+                    }
                 }
             }
         }
@@ -402,7 +404,7 @@ mod tests {
         assert_eq!((summary.draws, summary.metrics.contains(&Metric::NLL.at(10))), (None, false));
     }
 
-    /// Answers of a run on SST-2 with an answer to another set, in `folder`.
+    /// A run whose answers to two classes and to another set are in `folder`.
     fn run_with_answers(folder: &Path) -> RunRecord {
         let mut run = sample_reasoning().runs[0].clone();
         run.ood = BTreeMap::from([("arc-c".to_owned(), BTreeMap::new())]);
@@ -423,7 +425,7 @@ mod tests {
         run
     }
 
-    /// scikit-learn 1.9.1 for MCC, F1, macro F1 and the AUROC, NumPy for the rest.
+    /// By hand of three right and one wrong answer in each class: MCC, F1, macro F1; NumPy for the rest.
     #[test]
     fn their_means_are_the_scores() {
         let folder = tempfile::tempdir().unwrap();

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use serde_json::Value;
 
 use super::{PLOT, PROCEDURES, SCRIPTS, STYLE, TEMPLATE, render_html};
-use crate::record::sample::{sample_reasoning, sample_results, six_tasks};
+use crate::record::sample::{plan_runs, sample_reasoning, sample_results, six_tasks};
 use crate::record::{RankEvent, Results, RunStatus};
 use crate::report::{Findings, Published, RowScores, Summary, compare};
 
@@ -56,6 +56,7 @@ fn the_script_reads_fields_that_are_written() {
 fn the_page_has_the_terminals_words() {
     let mut results = sample_reasoning();
     results.runs.retain(|run| run.task == "obqa" && ["LoRA", "SWAG"].contains(&&*run.method));
+    plan_runs(&mut results);
     let data = data(&results);
     let mut shown = String::new();
     for (metric, methods) in data["cells"]["last"].as_object().unwrap() {
