@@ -23,5 +23,5 @@ pub use probability::{
     ROW_SUM_TOLERANCE, Uncertainty, argmax_rows, free_energy, log_softmax, mean_probability,
     softmax, uncertainty,
 };
-pub use selective::{RiskCoverage, RiskCoveragePoint, error_rate_bound};
+pub use selective::{RiskCoverage, RiskCoveragePoint};
 pub use statistics::{Aurocs, auroc, average_ranks, mean, pearson, r_squared, sample_sd, spearman};

@@ -96,7 +96,7 @@ impl RiskCoverage {
     /// these examples would be exceeded more often than `delta`.
     ///
     /// ```text
-    /// n_c = the smallest n for which c errors of n certify:  error_rate_bound(c, n, delta) ≤ target
+    /// n_c = the smallest n for which c errors of n certify:  P(Binomial(n, target) ≤ c) ≤ delta
     /// ```
     ///
     /// The thresholds that accept the `n_0`, `n_1`, … most confident examples and the one that accepts all are tested in this
@@ -162,36 +162,6 @@ impl RiskCoverage {
     }
 }
 
-/// Upper confidence limit of an error rate of which `errors` of `n` examples were observed, at confidence `1 − delta`.
-///
-/// ```text
-/// p: P(Binomial(n, p) ≤ errors) = delta       1 where all are wrong
-/// ```
-///
-/// It falls as `delta` grows: 1 for a `delta` of 0, about the observed rate for one half, below it from there on, 0 for 1.
-///
-/// Absolute error below 1e-12.
-///
-/// Source: Clopper, Pearson 1934.
-pub fn error_rate_bound(errors: usize, n: usize, delta: f64) -> f64 {
-    if errors >= n || delta.is_nan() || delta <= 0.0 {
-        return 1.0;
-    }
-    if delta >= 1.0 {
-        return 0.0;
-    }
-    let (mut low, mut high) = (0.0, 1.0);
-    for _ in 0..60 {
-        let middle = f64::midpoint(low, high);
-        if binomial_cdf(errors, n, middle) > delta {
-            low = middle;
-        } else {
-            high = middle;
-        }
-    }
-    high
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -208,26 +178,6 @@ mod tests {
         let point = curve.threshold_for_risk(0.3).unwrap();
         assert_eq!((point.threshold, point.coverage), (0.6, 1.0));
         assert_eq!(curve.threshold_for_risk(0.24).unwrap().threshold, 0.9);
-    }
-
-    /// Upper limits by sums of exact fractions.
-    #[test]
-    fn the_bound_is_that_of_clopper_and_pearson() {
-        for (errors, n, delta, expected) in [
-            (5, 100, 0.05, 0.102_253_377_643_274_51),
-            (0, 30, 0.05, 0.095_033_852_855_304_14),
-            (12, 40, 0.01, 0.494_484_004_641_690_2),
-            (1, 7, 0.1, 0.452_564_943_357_799_7),
-        ] {
-            let found = error_rate_bound(errors, n, delta);
-            assert!((found - expected).abs() < 1e-12, "{errors} of {n}: {found}, {expected}");
-        }
-        // Without an error it has a closed form.
-        assert!((error_rate_bound(0, 1000, 0.01) - (1.0 - 0.01_f64.powf(1e-3))).abs() < 1e-12);
-        assert_eq!(error_rate_bound(3, 3, 0.1), 1.0);
-        // Millions of examples take no longer and end near the rate.
-        let many = error_rate_bound(100_000, 1_000_000, 0.05);
-        assert!((0.1..0.1006).contains(&many), "{many}");
     }
 
     /// `n` examples of falling confidence; the one at rank `i` is wrong with probability `rate(i/n)`.
