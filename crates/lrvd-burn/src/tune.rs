@@ -117,13 +117,10 @@ pub fn save(
 
 /// `model` with the adapter in `folder`, everything frozen.
 ///
-/// A model whose other parameters are not those that the adapter was saved with is an error: shapes alone do not tell. They
-/// are compared in bfloat16, so the same model may be in single or half precision, and not at all with an adapter that
-/// another program wrote. [`train::load_adapter`] compares shapes only.
+/// Another base model is an error, as for [`train::load_adapter`].
 pub fn load<M: Module>(model: M, folder: impl AsRef<Path>) -> Result<(M, LoadReport), Error> {
     let (mut model, folder) = (model.freeze(), folder.as_ref());
     let report = train::load_adapter(&mut model, folder)?;
-    train::check_base(&model, folder)?;
     Ok((model, report))
 }
 

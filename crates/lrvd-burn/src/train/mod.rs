@@ -43,7 +43,7 @@ pub use predict::{
     ClassAnswer, DrawPolicy, DrawSeed, Inputs, Logits, PassWatch, PredictionDraws, ScoreAnswer,
 };
 pub use run::{Run, load_adapter};
-pub(crate) use run::{check_base, write_adapter};
+pub(crate) use run::write_adapter;
 pub use search::{CutModel, Direction, RankSearch, directions, keep};
 pub use state::{
     BestInfo, BestModel, EvalPoint, Evaluation, InUse, Journal, MeanParts, RankCause, RankEvent,

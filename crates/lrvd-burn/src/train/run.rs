@@ -175,8 +175,11 @@ pub(crate) fn write_adapter(
     Ok(summary)
 }
 
-/// Puts the adapter in `folder`, with its posterior if there is one, on `model`, which must be the base
-/// model that it was trained on; everything is frozen.
+/// Puts the adapter in `folder`, with its posterior if there is one, on `model`; everything is frozen.
+///
+/// A model whose other parameters are not those that the adapter was saved with is an error: shapes alone do not tell. They
+/// are compared in bfloat16, so the same model may be in single or half precision, and not at all with an adapter that
+/// another program wrote.
 pub fn load_adapter(
     model: &mut impl NamedModule,
     folder: impl AsRef<Path>,
@@ -188,6 +191,7 @@ pub fn load_adapter(
         let posterior = PeftPosterior::read(folder, &adapter)?;
         attach_posterior(model, &posterior)?;
     }
+    check_base(model, folder)?;
     Ok(report)
 }
 
@@ -195,7 +199,7 @@ pub fn load_adapter(
 const BASE_KEY: &str = "lrvd_base_sha256";
 
 /// Checks that the parameters of `model` that are not of the adapter in `folder` are those that it was saved with, if it says.
-pub(crate) fn check_base(model: &impl NamedModule, folder: &Path) -> Result<(), Error> {
+fn check_base(model: &impl NamedModule, folder: &Path) -> Result<(), Error> {
     let path = folder.join(WEIGHTS_FILE);
     let file = WeightStore::open(&path)?;
     let Some(expected) = file.metadata().get(BASE_KEY) else { return Ok(()) };

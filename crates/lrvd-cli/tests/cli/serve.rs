@@ -502,6 +502,25 @@ fn questions_end_with_their_client() {
     server.stop();
 }
 
+/// Questions that take longer than the time that a request has end with it, also when the server is stopped meanwhile.
+#[test]
+fn questions_beyond_their_time_do_not_keep_a_server_from_stopping() {
+    let (_dir, server) = decider("--timeout 1");
+    let long = |i| (format!("q{i}"), choice(255, 12));
+    let body =
+        systemone(&json!("a day"), &(0..32).map(long).collect::<serde_json::Map<_, _>>().into());
+    let asked = || server.count("lrvd_batches_total");
+    let before = asked();
+    let reply = std::thread::scope(|scope| {
+        let reply = scope.spawn(|| server.post("/v1/systemone", &body));
+        wait_until(|| asked() != before);
+        signal(&server.child, "-TERM");
+        reply.join().unwrap()
+    });
+    assert_eq!(reply.status, 504, "{}", reply.text);
+    server.stop();
+}
+
 /// Bodies that are small and could cost much: bounded, and the next request is answered.
 #[test]
 fn deep_wide_and_cut_bodies_are_rejected_or_answered_in_bounded_time() {
