@@ -60,9 +60,9 @@ pub(crate) struct Programs {
 }
 
 impl Programs {
-    /// The call that times `steps` steps of a side.
-    fn command(&self, side: &Side, steps: usize) -> Command {
-        let threads = self.threads.to_string();
+    /// The call that times the steps of a side of `group`.
+    fn command(&self, group: &Group, side: &Side) -> Command {
+        let threads = group.threads.unwrap_or(self.threads).to_string();
         let mut command = if side.program == Program::PyTorch {
             let mut command = Command::new(&self.python);
             command.arg(self.root.join(SCRIPT)).args(["--threads", &threads]);
@@ -78,7 +78,7 @@ impl Programs {
                 other => command.arg(other),
             };
         }
-        let (warmup, steps) = (self.warmup.to_string(), steps.to_string());
+        let (warmup, steps) = (self.warmup.to_string(), group.steps.to_string());
         command.args(["--warmup", &warmup, "--steps", &steps]);
         command
     }
@@ -99,7 +99,7 @@ impl Programs {
     /// The times of a group, side by side.
     pub(crate) fn run(&self, group: &Group) -> Result<Samples> {
         interleave(group, |side| {
-            let mut command = self.command(side, group.steps);
+            let mut command = self.command(group, side);
             let text = process::output(&mut command)?;
             let run = parse(&text).with_context(|| format!("`{}`", process::show(&command)))?;
             if run.0.len() != group.steps {
@@ -215,10 +215,12 @@ mod tests {
         let shared = folder.path().display().to_string();
         let (python, step, root) = ("py".to_owned(), "step".into(), "root".into());
         let programs = Programs { step, python, root, threads: 3, warmup: 1, folder };
+        let mut group = groups(true).unwrap().remove(0);
+        group.steps = 4;
         let shown = |program| {
             let arguments = "--config nano --trained FOLDER".to_owned();
             let side = Side { key: String::new(), label: String::new(), program, arguments };
-            process::show(&programs.command(&side, 4)).replace(&shared, "shared")
+            process::show(&programs.command(&group, &side)).replace(&shared, "shared")
         };
         assert_eq!(
             [Program::Ours, Program::PyTorch].map(shown),

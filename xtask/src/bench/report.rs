@@ -116,10 +116,14 @@ fn entry(group: &Group, comparison: &Comparison, samples: &Samples, machine: &Ma
             "facts": facts,
         })
     };
-    let (our_median, other_median) = (median(&seconds(ours)), median(&seconds(reference)));
-    let ratio = our_median / other_median;
+    let time = |seconds: &[f64]| {
+        let fastest = || seconds.iter().copied().fold(f64::INFINITY, f64::min);
+        if group.fastest { fastest() } else { median(seconds) }
+    };
+    let [our_time, other_time] = [ours, reference].map(|key| time(&seconds(key)));
+    let ratio = our_time / other_time;
     let rounds = samples[ours].rounds.iter().zip(&samples[reference].rounds);
-    let by_round: Vec<f64> = rounds.map(|(a, b)| median(a) / median(b)).collect();
+    let by_round: Vec<f64> = rounds.map(|(a, b)| time(a) / time(b)).collect();
     // Missing measurements never compare equal.
     let nll = |key: &str| samples[key].facts["nll"].as_f64().unwrap_or(f64::NAN);
     let nll = worth.as_ref().map(|worth| (nll(ours), nll(worth)));
@@ -130,8 +134,8 @@ fn entry(group: &Group, comparison: &Comparison, samples: &Samples, machine: &Ma
     let medians = || group.used().map(|side| median(&seconds(&side.key))).collect::<Vec<_>>();
     json!({
         "name": name,
-        "ours": our_median,
-        "reference": other_median,
+        "ours": our_time,
+        "reference": other_time,
         "ratio": ratio,
         "target": target,
         "nll": nll.map(|(ours, wanted)| json!({ "ours": ours, "wanted": wanted })),
@@ -155,6 +159,8 @@ pub(crate) fn section(group: &Group, samples: &Samples, machine: &Machine) -> Va
         "is_criterions": group.is_criterions(),
         "rounds": group.rounds,
         "steps": group.steps,
+        "threads": group.threads,
+        "fastest": group.fastest,
         "entries": group.comparisons.iter().map(entry).collect::<Vec<_>>(),
         "worth": group.comparisons.iter().map(|c| c.worth.as_ref().map(label)).collect::<Vec<_>>(),
     })

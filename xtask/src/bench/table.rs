@@ -66,6 +66,11 @@ pub(crate) struct Group {
     pub(crate) rounds: usize,
     /// Timed steps of a side in each round.
     pub(crate) steps: usize,
+    /// Threads of every side, in place of all.
+    pub(crate) threads: Option<usize>,
+    /// Whether the time of a side is that of its fastest step, in place of the median.
+    #[serde(default)]
+    pub(crate) fastest: bool,
 }
 
 impl Group {

@@ -42,8 +42,8 @@ pub use pace::Smooth;
 pub use predict::{
     ClassAnswer, DrawPolicy, DrawSeed, Inputs, Logits, PassWatch, PredictionDraws, ScoreAnswer,
 };
-pub use run::{Run, load_adapter};
 pub(crate) use run::write_adapter;
+pub use run::{Run, load_adapter};
 pub use search::{CutModel, Direction, RankSearch, directions, keep};
 pub use state::{
     BestInfo, BestModel, EvalPoint, Evaluation, InUse, Journal, MeanParts, RankCause, RankEvent,
