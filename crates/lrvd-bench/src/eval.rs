@@ -414,6 +414,8 @@ pub fn energy_records(
 mod tests {
     use super::*;
     use crate::io::read_lines;
+    use crate::method::fixture;
+    use crate::settings::Preset;
     use crate::task::Goal;
 
     #[test]
@@ -429,6 +431,13 @@ mod tests {
         if let (Some(earlier), Some(later)) = (earlier, later) {
             assert!(earlier >= LARGE as u64 && later < earlier, "{earlier} {later}");
         }
+    }
+
+    #[test]
+    fn no_order_is_learned_without_a_posterior() {
+        let lora = fixture::deberta(fixture::NO_POSITIONS);
+        let records = energy_records(&lora, &Preset::Default.config()).unwrap();
+        assert!(records.is_empty(), "{records:?}");
     }
 
     #[test]

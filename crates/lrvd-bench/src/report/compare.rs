@@ -268,9 +268,10 @@ fn caveats(
         let kept: BTreeSet<&str> =
             published.rows.iter().filter_map(PublishedRow::fraction).collect();
         let kept: Vec<&str> = kept.difference(&published.percent).copied().collect();
-        let kept = match kept.is_empty() {
-            true => String::new(),
-            false => format!("; none above 1, and left as they are: {}", listed(&kept)),
+        let kept = if kept.is_empty() {
+            String::new()
+        } else {
+            format!("; none above 1, and left as they are: {}", listed(&kept))
         };
         caveats.push(format!("per cent in {source}, and divided by 100: {metrics}{kept}"));
     }

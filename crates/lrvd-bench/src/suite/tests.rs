@@ -70,6 +70,11 @@ fn a_stop_in_the_answers_to_other_sets_ends_the_run_and_resume_completes_it() {
     let sets = ["arc-e", "arc-e-letters", "arc-c", "arc-c-letters"];
     let all: usize = sets.iter().map(|set| lines(&format!("predictions-last-{set}.jsonl"))).sum();
     assert!(all > 100 && shown.contains(&(0, all)), "{all} {shown:?}");
+    for (set, records) in &completed.results.runs[0].ood {
+        let [own, theirs] = ["", "-letters"]
+            .map(|ending| lines(&format!("predictions-last-{set}{ending}.jsonl")) as u64);
+        assert_eq!((records[&0].n_areas, records[&0].n), (own, Some(theirs)), "{set}");
+    }
     assert_eq!(shown.last(), Some(&(all, all)));
 }
 
