@@ -178,11 +178,11 @@ impl DryRun {
     pub fn render_text(&self) -> Result<String> {
         let width = self.methods.iter().map(|row| row.method.len()).max().unwrap_or(0).max(6);
         let head =
-            format!("{:width$}  {:>18}  trainings  steps each", "method", "trained parameters");
+            format!("{:width$}  {:>19}  trainings  steps each", "method", "parameters, at most");
         let rows = self.methods.iter().map(|row| {
             let count = grouped(row.parameters as u64, ',');
             let steps = grouped(row.steps as u64, ',');
-            format!("{:width$}  {count:>18}  {:>9}  {steps:>10}", row.method, row.trainings)
+            format!("{:width$}  {count:>19}  {:>9}  {steps:>10}", row.method, row.trainings)
         });
         let wording = |(task, own): (&String, &Wording)| format!("{task}: {}\n", own.describe());
         let values = context! {
