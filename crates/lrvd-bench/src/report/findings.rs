@@ -520,6 +520,34 @@ mod tests {
         }
     }
 
+    /// Sizes that are matched, on CoLA one of a third of what it is matched to; the rows and steps of a search; a run too few.
+    fn match_sizes(results: &mut Results) {
+        results.config = serde_json::Value::Null;
+        for run in &mut results.runs {
+            let learns = run.method == "BayesLoRA";
+            let is_small = (&*run.method, &*run.task, run.seed) == ("LoRA", "cola", 2);
+            let size = if learns { 41_440 } else { 41_472 };
+            let adapter = if is_small { 13_824 } else { size };
+            run.trainable_parameters = ParameterCounts { adapter, ..ParameterCounts::default() };
+            if learns {
+                (run.train_rows, run.held_out_rows) = (4461, 496);
+                run.choice = Some(Choice {
+                    step: 700,
+                    rows: 496,
+                    measure: LossMeasure::default(),
+                    margin: 0.01,
+                    points: vec![ChoicePoint::default()],
+                    chosen: 0,
+                    refined: None,
+                });
+            } else {
+                run.rank_budget.note = "parameters matched to BayesLoRA".into();
+            }
+        }
+        plan_runs(results);
+        results.runs.retain(|run| (&*run.method, &*run.task, run.seed) != ("AdaLoRA", "rte", 3));
+    }
+
     /// Results by what they show.
     fn cases() -> Vec<(&'static str, Results)> {
         let mut cases = vec![
@@ -591,35 +619,7 @@ mod tests {
         }
         results.config = serde_json::json!({ "experiment": { "checkpoint": "best" } });
         cases.push(("a matched rank, the best checkpoint", results.clone()));
-        results.config = serde_json::Value::Null;
-        // The sizes of a run on CoLA, of which one is a third of what it is matched to, and the rows of a search.
-        for run in &mut results.runs {
-            let learns = run.method == "BayesLoRA";
-            let size = if learns { 41_440 } else { 41_472 };
-            let size = if (&*run.method, &*run.task, run.seed) == ("LoRA", "cola", 2) {
-                13_824
-            } else {
-                size
-            };
-            run.trainable_parameters =
-                ParameterCounts { adapter: size, ..ParameterCounts::default() };
-            if learns {
-                (run.train_rows, run.held_out_rows) = (4461, 496);
-                run.choice = Some(Choice {
-                    step: 700,
-                    rows: 496,
-                    measure: LossMeasure::default(),
-                    margin: 0.01,
-                    points: vec![ChoicePoint::default()],
-                    chosen: 0,
-                    refined: None,
-                });
-            } else {
-                run.rank_budget.note = "parameters matched to BayesLoRA".into();
-            }
-        }
-        plan_runs(&mut results);
-        results.runs.retain(|run| (&*run.method, &*run.task, run.seed) != ("AdaLoRA", "rte", 3));
+        match_sizes(&mut results);
         cases.push(("matched sizes, one run missing", results));
         // Layers have 0 + ⅓ to 3 + ⅓; query and ffn out 1.5, value 2.5; all seeds agree.
         let mut results = sample_results();
