@@ -113,7 +113,7 @@ pub(crate) struct ComparisonRow {
     task_ran: bool,
     /// Why the data of this task are not the published ones; none where they are.
     caveat: Option<String>,
-    /// How the method differs from the published one: `3 members against 10`.
+    /// Difference of the method from the published one: `3 members against 10`.
     method_caveat: Option<String>,
 }
 
@@ -194,8 +194,8 @@ fn members(method: &str) -> Option<String> {
     (members != PUBLISHED_MEMBERS).then(|| format!("{members} members against {PUBLISHED_MEMBERS}"))
 }
 
-/// What the choice of evaluation rows adds to the variance of a mean over seeds, which all answer the same rows: the variance
-/// of a row's score over the number of rows. None where the scores of rows are not known.
+/// Variance that the choice of evaluation rows adds to a mean over seeds, which all answer the same rows: that of a row's score
+/// over the number of rows. None where the scores of rows are not known.
 fn row_variance(
     summary: &Summary<'_>,
     metric: Metric,

@@ -373,7 +373,7 @@ fn budgets(summary: &Summary<'_>) -> Vec<String> {
     notes.into_iter().map(sentence).chain(best).collect()
 }
 
-/// How near the trained parameters of `methods` are to those of `other`, by task and seed: `; their trained parameters ...`.
+/// Largest distance of the trained parameters of `methods` from those of `other`, by task and seed: `; their trained parameters ...`.
 fn apart(summary: &Summary<'_>, methods: &[&str], other: &str) -> String {
     let size = |run: &RunRecord| run.trainable_parameters.trained();
     let pairs = summary.results.finished().filter(|run| methods.contains(&&*run.method));

@@ -84,7 +84,7 @@ pub(super) struct Defaults {
     /// All if there are none.
     pub methods: Option<Vec<MethodName>>,
     pub seeds: Vec<u64>,
-    /// How the methods of the paper's first table get ranks from the one that learns them; none without it.
+    /// Source of the ranks of the paper's first table's methods beside the one that learns them.
     pub matching: Option<Matching>,
     #[serde(default)]
     settings: toml::Table,

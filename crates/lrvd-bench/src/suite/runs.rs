@@ -73,7 +73,7 @@ impl PlannedRun {
     }
 }
 
-/// How the profile matches sizes. It belongs to the paper's first table; beside other methods everything has one rank.
+/// Matching of the profile. It belongs to the paper's first table; beside other methods everything has one rank.
 pub(super) fn matching(options: &SuiteOptions) -> Result<Option<Matching>> {
     let first_table = |m: &MethodName| MethodName::FIRST_TABLE.contains(m);
     let matching = options.suite.defaults(options.profile)?.matching;
