@@ -122,32 +122,37 @@ fn ran(summary: &Summary<'_>) -> String {
     text
 }
 
-/// Steps and rows of every method, where methods differ: ` BayesLoRA took 520 steps on 1 800 rows and 52 of refinement; ...`.
-fn protocols(summary: &Summary<'_>) -> String {
+/// Methods by what `words` has of each, in the order of tables; those without words are left out.
+fn grouped_by<'a>(
+    summary: &Summary<'a>,
+    words: impl Fn(&str) -> Option<String>,
+) -> Vec<(String, Vec<&'a str>)> {
     let mut found: Vec<(String, Vec<&str>)> = Vec::new();
-    for method in &summary.methods {
-        let own = || summary.results.finished().filter(|run| run.method == *method);
-        let cut = |run: &RunRecord| run.choice.as_ref().map_or(run.steps, |cut| cut.step as u64);
-        let refinement = range(own().map(|run| run.steps - cut(run).min(run.steps)));
-        let rows = summary.tasks.iter().filter_map(|task| {
-            let run = own().find(|run| run.task == *task)?;
-            Some(grouped(run.train_rows))
-        });
-        let mut rows: Vec<String> = rows.collect();
-        rows.dedup();
-        let rows = listed(&rows);
-        let refined = if refinement == "0" {
-            String::new()
-        } else {
-            format!(" and {refinement} of refinement")
-        };
-        let words = format!("{} steps on {rows} rows{refined}", range(own().map(cut)));
+    for &method in &summary.methods {
+        let Some(words) = words(method) else { continue };
         match found.iter_mut().find(|(other, _)| *other == words) {
-            _ if own().next().is_none() => {}
             Some((_, methods)) => methods.push(method),
             None => found.push((words, vec![method])),
         }
     }
+    found
+}
+
+/// Steps and rows of every method, where methods differ: ` BayesLoRA took 520 steps on 1 800 rows and 52 of refinement; ...`.
+fn protocols(summary: &Summary<'_>) -> String {
+    let found = grouped_by(summary, |method| {
+        let own = || summary.results.finished().filter(|run| run.method == method);
+        own().next()?;
+        let cut = |run: &RunRecord| run.choice.as_ref().map_or(run.steps, |cut| cut.step as u64);
+        let of_task = |task: &&str| Some(grouped(own().find(|run| run.task == *task)?.train_rows));
+        let mut rows: Vec<String> = summary.tasks.iter().filter_map(of_task).collect();
+        rows.dedup();
+        let refined = match range(own().map(|run| run.steps.saturating_sub(cut(run)))).as_str() {
+            "0" => String::new(),
+            steps => format!(" and {steps} of refinement"),
+        };
+        Some(format!("{} steps on {} rows{refined}", range(own().map(cut)), listed(&rows)))
+    });
     let clause = |(words, methods): &(String, Vec<&str>)| {
         let n = methods.len();
         let who = if n > NAMED { format!("{n} methods") } else { listed(methods) };
@@ -317,42 +322,26 @@ fn p_in_print(p: f64) -> String {
     format!("p {}", text.strip_prefix('0').unwrap_or(&text))
 }
 
-/// `The best checkpoint is chosen from 5 evaluations of LoRA, 1 of BayesLoRA.`
+/// `Evaluations that the best checkpoint is chosen from: 5 of LoRA and AdaLoRA, 1 of BayesLoRA.`
 pub(super) fn candidates(summary: &Summary<'_>) -> Option<String> {
-    let mut found: Vec<(String, Vec<&str>)> = Vec::new();
-    for method in &summary.methods {
-        let chosen = |run: &&RunRecord| run.method == *method && run.checkpoints.best.is_some();
-        let runs = summary.results.finished().filter(chosen);
-        let n = range(runs.map(|run| run.checkpoints.candidates));
-        match found.iter_mut().find(|(other, _)| *other == n) {
-            _ if n == "0" => {}
-            Some((_, methods)) => methods.push(method),
-            None => found.push((n, vec![method])),
-        }
-    }
-    let words = |(i, (n, methods)): (usize, &(String, Vec<&str>))| {
-        let unit = match n.as_str() {
-            _ if i > 0 => "",
-            "1" => " evaluation",
-            _ => " evaluations",
-        };
-        format!("{n}{unit} of {}", listed(methods))
-    };
-    let words: Vec<String> = found.iter().enumerate().map(words).collect();
-    (!words.is_empty()).then(|| format!("The best checkpoint is chosen from {}.", words.join(", ")))
+    let found = grouped_by(summary, |method| {
+        let runs = summary.results.finished().filter(|run| run.method == method);
+        Some(range(runs.map(|run| run.checkpoints.candidates))).filter(|n| n != "0")
+    });
+    let words = found.iter().map(|(n, methods)| format!("{n} of {}", listed(methods)));
+    let words = words.collect::<Vec<_>>().join(", ");
+    (!found.is_empty())
+        .then(|| format!("Evaluations that the best checkpoint is chosen from: {words}."))
 }
 
 /// How ranks were given to methods that do not find their own, and how near that brings their sizes; what the best checkpoint,
 /// if it is reported, was chosen from.
 fn budgets(summary: &Summary<'_>) -> Vec<String> {
-    let mut notes: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    for method in &summary.methods {
-        let mut runs = summary.results.runs.iter().filter(|run| run.method == *method);
-        if let Some(run) = runs.find(|run| run.rank_budget.requested.is_some()) {
-            notes.entry(&run.rank_budget.note).or_default().push(method);
-        }
-    }
-    let sentence = |(note, methods): (&str, Vec<&str>)| {
+    let notes = grouped_by(summary, |method| {
+        let mut runs = summary.results.runs.iter().filter(|run| run.method == method);
+        runs.find(|run| run.rank_budget.requested.is_some()).map(|run| run.rank_budget.note.clone())
+    });
+    let sentence = |(note, methods): (String, Vec<&str>)| {
         let names = listed(&methods);
         let how = match note.split_once(" matched to ") {
             Some(("parameters", other)) => format!(
@@ -774,7 +763,7 @@ mod tests {
         let words = candidates(&Summary::of_last(&results)).unwrap();
         assert_eq!(
             words,
-            "The best checkpoint is chosen from 3 evaluations of LoRA, 1 of BayesLoRA."
+            "Evaluations that the best checkpoint is chosen from: 3 of LoRA, 1 of BayesLoRA."
         );
     }
 }
