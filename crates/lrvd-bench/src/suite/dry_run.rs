@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use lrvd_burn::adapter::AdapterConfig;
 use minijinja::context;
 use minijinja::value::Serde;
 use serde::Serialize;
@@ -89,16 +90,17 @@ impl Sizes {
         }
     }
 
-    /// Trained parameters of one run at the rank asked for, before pruning.
-    pub(super) fn trained(&self, method: MethodName, request: RankRequest) -> Result<usize> {
-        let method = method.build(&self.config, request)?;
+    /// Trained parameters of one run before pruning, or of adapters of this `rank`.
+    pub(super) fn trained(&self, method: MethodName, rank: Option<usize>) -> Result<usize> {
+        let method = method.build(&self.config, RankRequest::Initial)?;
         let adapter = method.setup(&self.config.training(0))?.adapter;
+        let adapter = AdapterConfig { rank: rank.unwrap_or(adapter.rank), ..adapter };
         let of = |&[d_input, d_output]: &[usize; 2]| adapter.parameter_count(d_input, d_output);
         Ok(self.layers.iter().map(of).sum())
     }
 
     pub(super) fn memory(&self, method: MethodName) -> Result<PlannedMemory> {
-        self.trained(method, RankRequest::Initial).map(|trained| self.memory_of(trained))
+        self.trained(method, None).map(|trained| self.memory_of(trained))
     }
 
     fn memory_of(&self, trained: usize) -> PlannedMemory {
@@ -139,7 +141,7 @@ impl DryRun {
         let mut largest = 0;
         for (place, run) in runs.iter().enumerate().filter(|(_, run)| !run.is_member) {
             let own = if run.is_combined() { run.needs.clone() } else { vec![place] };
-            let initial = |&run: &usize| sizes.trained(runs[run].method, RankRequest::Initial);
+            let initial = |&run: &usize| sizes.trained(runs[run].method, None);
             let trained: Vec<usize> = own.iter().map(initial).collect::<Result<_>>()?;
             largest = largest.max(trained.iter().max().copied().unwrap_or(0));
             let steps = own.first().map_or(0, |&run| runs[run].steps(&config));

@@ -113,7 +113,7 @@ impl RunInput<'_> {
                 let mut sizes = Sizes::new(name, &backbone.architecture, config);
                 // A model of scores has no `lm_head`, which is the last layer.
                 sizes.layers.truncate(first.rank_budget.n_modules as usize);
-                let of_one = sizes.trained(run.method, RankRequest::Average(1))?;
+                let of_one = sizes.trained(run.method, Some(1))?;
                 nearest_rank(first.trainable_parameters.trained(), of_one)
             }
             Matching::MedianRank => {
@@ -280,6 +280,18 @@ fn sum_seconds<'a>(records: impl Iterator<Item = &'a RunRecord>) -> ByDraws<f64>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backbone::Architecture;
+    use crate::method::MethodName;
+    use crate::settings::Preset;
+
+    /// Of rank 8 on DeBERTa-v3-base: 2,654,208 with LoRA; a rank has one more in each of 72 modules with AdaLoRA and BayesLoRA.
+    #[test]
+    fn a_rank_has_the_same_size_whatever_the_method_starts_with() {
+        let config = Preset::PaperGlue.config();
+        let sizes = Sizes::new("", &Architecture::deberta_v3_base().unwrap(), &config);
+        let of_one = MethodName::FIRST_TABLE.map(|method| sizes.trained(method, Some(1)).unwrap());
+        assert_eq!(of_one, [331_776, 331_848, 331_848]);
+    }
 
     /// LoRA on the shipped encoder has 13,824 parameters a rank; the sizes are those of two runs of BayesLoRA.
     #[test]
