@@ -215,58 +215,36 @@ mod tests {
             upper,
         };
         let points = [point(576, 0.0, 0.0), point(460, 0.002, 0.006), point(368, 0.004, 0.0123)];
-        let passes =
-            "loss at its best temperature 0.2910 against 0.2890 with all ranks, margin 0.01";
-        let fails = "loss at its best temperature 0.2930 against 0.2890 with all ranks, margin 0.01, less than the bound \
-                     0.0123 of the difference";
-        let few = "40 held-out rows are too few to show that fewer are enough (100 are needed)";
+        let text = |rows, measure, chosen, points: &[ChoicePoint]| {
+            let (step, margin, points) = (100, 0.01, points.to_vec());
+            Choice { step, rows, measure, margin, points, chosen, refined: None }.to_string()
+        };
         let classes = LossMeasure::BestTemperature;
-        for (rows, measure, chosen, points, expected) in [
+        let passes = "passes the test at 5 %: loss at its best temperature 0.2910 against 0.2890 with all ranks, margin 0.01";
+        let fails = "fail the test at 5 %: loss at its best temperature 0.2930 against 0.2890 with all ranks, margin 0.01, less \
+                     than the bound 0.0123 of the difference";
+        let kept = "held-out rows choose 460 of 576 ranks";
+        let expected = format!("{kept}, the smallest of 2 sizes tried that {passes}");
+        assert_eq!(text(1000, classes, 1, &points), expected);
+        let expected = format!("{kept}, the one size tried, which {passes}");
+        assert_eq!(text(1000, classes, 1, &points[..2]), expected);
+        let expected = format!("held-out rows choose all 576 ranks: 368 {fails}");
+        assert_eq!(text(1000, classes, 0, &[points[0], points[2]]), expected);
+        for (rows, measure, why) in [
+            (1000, classes, "no size below is tried"),
             (
-                1000,
+                40,
                 classes,
-                1,
-                &points[..],
-                format!(
-                    "held-out rows choose 460 of 576 ranks, the smallest of 2 sizes tried that passes the test at 5 %: {passes}"
-                ),
-            ),
-            (
-                1000,
-                classes,
-                1,
-                &points[..2],
-                format!(
-                    "held-out rows choose 460 of 576 ranks, the one size tried, which passes the test at 5 %: {passes}"
-                ),
-            ),
-            (
-                1000,
-                classes,
-                0,
-                &[points[0], points[2]],
-                format!("held-out rows choose all 576 ranks: 368 fail the test at 5 %: {fails}"),
-            ),
-            (40, classes, 0, &points[..1], format!("all 576 ranks stay: {few}")),
-            (
-                1000,
-                classes,
-                0,
-                &points[..1],
-                "all 576 ranks stay: no size below is tried".to_owned(),
+                "40 held-out rows are too few to show that fewer are enough (100 are needed)",
             ),
             (
                 1000,
                 LossMeasure::ConstantLabels,
-                0,
-                &points[..1],
-                "all 576 ranks stay: the labels of the 1000 held-out rows are all equal and do not show that fewer are enough"
-                    .to_owned(),
+                "the labels of the 1000 held-out rows are all equal and do not show that fewer are enough",
             ),
         ] {
-            let (step, margin, points) = (100, 0.01, points.to_vec());
-            let choice = Choice { step, rows, measure, margin, points, chosen, refined: None };
-            assert_eq!(choice.to_string(), expected);
+            let expected = format!("all 576 ranks stay: {why}");
+            assert_eq!(text(rows, measure, 0, &points[..1]), expected);
         }
     }
 
