@@ -132,20 +132,19 @@ impl Difference {
             if variance > 0.0 { student_tails((square / variance).sqrt(), of_rows) } else { 0.0 }
         };
         let mut high = (square / self.seeds).sqrt();
-        let both = match self.seeds > 0.0 {
-            true if self.rows > 0.0 => {
-                // The quantile of the seeds at which that of the rows has the same level.
-                let mut low = 0.0;
-                for _ in 0..60 {
-                    let middle = f64::midpoint(low, high);
-                    let left = (square - middle * middle * self.seeds).max(0.0);
-                    let is_low = student_tails(middle, of_seeds) > by_rows(left, self.rows);
-                    *(if is_low { &mut low } else { &mut high }) = middle;
-                }
-                student_tails(high, of_seeds)
+        let both = if self.seeds <= 0.0 {
+            by_rows(square, self.rows)
+        } else {
+            // The quantile of the seeds at which that of the rows has the same level.
+            let mut low = 0.0;
+            let halvings = if self.rows > 0.0 { 60 } else { 0 };
+            for _ in 0..halvings {
+                let middle = f64::midpoint(low, high);
+                let left = (square - middle * middle * self.seeds).max(0.0);
+                let is_low = student_tails(middle, of_seeds) > by_rows(left, self.rows);
+                *(if is_low { &mut low } else { &mut high }) = middle;
             }
-            true => student_tails(high, of_seeds),
-            false => by_rows(square, self.rows),
+            student_tails(high, of_seeds)
         };
         both.max(by_rows(square, self.least))
     }
@@ -216,7 +215,9 @@ pub fn pseudo_values(
     };
     let mut values = (0..groups).map(value).collect::<Result<Vec<f64>, Error>>()?;
     let shift = whole - values.iter().sum::<f64>() / groups as f64;
-    values.iter_mut().for_each(|value| *value += shift);
+    for value in &mut values {
+        *value += shift;
+    }
     Ok(values)
 }
 
@@ -445,10 +446,10 @@ mod tests {
     /// 17 % of tables of 3 methods with 2 seeds, and in 66 % of tables of 20 (NumPy, 300 tables each).
     #[test]
     fn at_most_one_table_of_equal_methods_in_twenty_has_a_false_mark() {
-        for (methods, tables) in [(3, 400), (7, 120), (20, 40)] {
+        for (methods, tables) in [(3, 400), (7, 100), (20, 20)] {
             for seeds in [2, 3, 5] {
-                // Seeds that vary not at all, by as much as the rows give, and much more.
-                for sd in [[0.0, 1.0], [0.5, 1.2], [0.87, 1.4]] {
+                // Seeds that vary not at all, and by twice as much as rows and cells give.
+                for sd in [[0.0, 1.0], [0.87, 1.4]] {
                     let mut draws = Draws::new(NoiseKey::new(43));
                     let is_false = |_: &u32| {
                         let scores = equal_methods(&mut draws, methods, seeds, sd);
