@@ -96,7 +96,7 @@ impl<'a, 's> Column<'a, 's> {
             summary.answer(metric, method, task).map(|(_, s)| s).filter(|s| s.mean.is_finite())
         };
         let (found, absent): (Vec<&'a str>, Vec<&'a str>) =
-            summary.methods.iter().copied().partition(|method| spread(*method).is_some());
+            summary.methods.iter().copied().partition(|method| spread(method).is_some());
         let mut ranked: Vec<(&str, &Spread)> =
             found.into_iter().filter_map(|method| Some((method, spread(method)?))).collect();
         ranked.sort_by(|a, b| (sign * b.1.mean).total_cmp(&(sign * a.1.mean)));
