@@ -284,7 +284,8 @@ mod tests {
     use crate::method::MethodName;
     use crate::settings::Preset;
 
-    /// DeBERTa-v3-base has 12·(4·(768 + 768) + 2·(768 + 3,072)) of one rank with LoRA; a rank has one more in each of 72 modules with AdaLoRA and BayesLoRA.
+    /// DeBERTa-v3-base has 12·(4·(768 + 768) + 2·(768 + 3,072)) of one rank with LoRA; AdaLoRA and BayesLoRA have
+    /// one more in each of the 72 modules.
     #[test]
     fn a_rank_has_the_same_size_whatever_the_method_starts_with() {
         let config = Preset::PaperGlue.config();
