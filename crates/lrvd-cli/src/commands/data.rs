@@ -206,7 +206,7 @@ pub(super) fn run(command: DataCommand, printer: Printer) -> Outcome {
     report["left_out"] = unused.rows().into();
     printer.report("data check", &report, text)?;
     printer.note(&format!(
-        "{} rows cannot be used: mend them, or leave them out by `--on-error skip`",
+        "{} of the rows cannot be used: mend them, or leave them out by `--on-error skip`",
         unused.rows()
     ));
     Ok(ExitStatus::CheckFailed)
