@@ -505,10 +505,17 @@ fn questions_end_with_their_client() {
 /// Questions that take longer than the time that a request has end with it, also when the server is stopped meanwhile.
 #[test]
 fn questions_beyond_their_time_do_not_keep_a_server_from_stopping() {
-    let (_dir, server) = decider("--timeout 1");
-    let long = |i| (format!("q{i}"), choice(255, 12));
+    let (_dir, server) = decider("--timeout 1 --max-options 20000 --max-bytes 4000000");
+    // What questions share is computed once: these share nothing.
+    let long = |i| {
+        let mut question = choice(255, 0);
+        question["instructions"] = json!(format!("Which one, {i}?"));
+        let options = question["criteria"].as_object_mut().unwrap();
+        options.values_mut().for_each(|text| *text = json!(format!("word {i} ").repeat(12)));
+        (format!("q{i}"), question)
+    };
     let body =
-        systemone(&json!("a day"), &(0..32).map(long).collect::<serde_json::Map<_, _>>().into());
+        systemone(&json!("a day"), &(0..60).map(long).collect::<serde_json::Map<_, _>>().into());
     let asked = || server.count("lrvd_batches_total");
     let before = asked();
     let reply = std::thread::scope(|scope| {
