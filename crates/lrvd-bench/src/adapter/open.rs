@@ -15,6 +15,7 @@ use lrvd_burn::peft::{
     posterior_from_model,
 };
 use lrvd_burn::train::{latest_checkpoint, load_checkpoint};
+use lrvd_models::AutoModel;
 
 use super::description::{
     BaseInfo, CLASSIFIER_FILE, ClassifierInfo, Description, LANGUAGE_FILE, RunInfo,
@@ -23,8 +24,8 @@ use super::seen::SeenRows;
 use super::{PEFT_CONFIG, encoder_only};
 use crate::backbone::{Backbone, locate_model, split_revision};
 use crate::error::{Kind, Result};
-use crate::eval::RunContext;
-use crate::method::Intervals;
+use crate::eval::{RunContext, mean_scores, targets};
+use crate::method::{DynMethod, FittedRows, Intervals};
 use crate::run::{
     ADAPTER_DIR, CHECKPOINT_DIR, Finished, LABELS_FILE, RECORD_FILE, RunState, SETTINGS_FILE,
     TrainSettings, is_run_on_texts,
@@ -394,6 +395,34 @@ fn kl_weight(run: &RunState) -> Result<f64> {
     Ok(run.posterior()?.and_then(|posterior| posterior.kl_weight).unwrap_or_default())
 }
 
+/// Intervals of a model that predicts numbers, for every number of draws of the run: from the validation rows, or where these
+/// chose the model from rows that were held out. Empty of another model, and where no rows are left for them.
+fn intervals(
+    context: &RunContext<'_>,
+    method: &DynMethod,
+    model: &AutoModel,
+    finished: &Finished,
+) -> Result<Intervals> {
+    let is_held_out = context.config.chooses_model();
+    let has_none = is_held_out && context.fitted != FittedRows::Holdout;
+    if !context.task.goal.is_regression() || has_none {
+        return Ok(Intervals::default());
+    }
+    let rows = if is_held_out { &context.task.holdout } else { &context.task.validation };
+    let examples = context.examples(rows);
+    let mut residuals = Vec::new();
+    for (&draws, known) in &finished.answers {
+        let draws = draws as usize;
+        let scores = if is_held_out {
+            mean_scores(&method.predict(model, &context.inputs(&examples), draws)?)
+        } else {
+            known.outputs.clone()
+        };
+        residuals.push((draws, targets(rows).zip(scores).map(|(y, p)| y - p).collect()));
+    }
+    Intervals::of(rows.len(), residuals)
+}
+
 /// Writes the adapter of the finished run `trained` into `folder`: the best model or the last one, as its settings say. Returns
 /// the intervals of a model that predicts numbers.
 pub(crate) fn keep(
@@ -411,7 +440,7 @@ pub(crate) fn keep(
         }
         _ => (state.model, CheckpointChoice::Last, state.done),
     };
-    let intervals = Intervals::fit(context, &*method, &model.clone().valid(), &finished.answers)?;
+    let intervals = intervals(context, &*method, &model.clone().valid(), finished)?;
     let mut description = settings.description(step, which);
     if let Description::Classifier(info) = &mut description {
         info.temperatures.clone_from(finished.kept());

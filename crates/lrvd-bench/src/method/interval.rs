@@ -8,13 +8,9 @@
 use std::collections::BTreeMap;
 
 use lrvd_core::metrics::conformal_radius;
-use lrvd_models::AutoModel;
 use serde::{Deserialize, Serialize};
 
-use super::{DynMethod, FittedRows};
 use crate::error::Result;
-use crate::eval::{RunContext, Scored, mean_scores, targets};
-use crate::run::ByDraws;
 
 /// Intervals of a model that predicts numbers; empty of another, and where no rows are left for them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -33,33 +29,17 @@ impl Intervals {
     /// Fewest rows of that level.
     const FEWEST: usize = 19;
 
-    /// Those of `method` for every number of draws of `answers`, which are those of the last model to the validation rows. From
-    /// the validation rows, or where these chose the model from rows that were held out.
-    pub(crate) fn fit(
-        context: &RunContext<'_>,
-        method: &DynMethod,
-        model: &AutoModel,
-        answers: &ByDraws<Scored>,
+    /// Those of the differences of so many rows' numbers from their labels, by number of draws.
+    pub(crate) fn of(
+        rows: usize,
+        residuals: impl IntoIterator<Item = (usize, Vec<f64>)>,
     ) -> Result<Self> {
-        let is_held_out = context.config.chooses_model();
-        let has_none = is_held_out && context.fitted != FittedRows::Holdout;
-        if !context.task.goal.is_regression() || has_none {
-            return Ok(Self::default());
-        }
-        let rows = if is_held_out { &context.task.holdout } else { &context.task.validation };
-        let (examples, mut by_draws) = (context.examples(rows), BTreeMap::new());
-        for (&draws, known) in answers {
-            let draws = draws as usize;
-            let scores = if is_held_out {
-                mean_scores(&method.predict(model, &context.inputs(&examples), draws)?)
-            } else {
-                known.outputs.clone()
-            };
-            let residuals: Vec<f64> = targets(rows).zip(scores).map(|(y, p)| y - p).collect();
+        let mut by_draws = BTreeMap::new();
+        for (draws, residuals) in residuals {
             let radius = conformal_radius(&residuals, Self::LEVEL)?;
             by_draws.extend(radius.map(|radius| (draws, radius)));
         }
-        Ok(Self { rows: rows.len(), by_draws })
+        Ok(Self { rows, by_draws })
     }
 
     /// The interval around a number that so many draws predict.
