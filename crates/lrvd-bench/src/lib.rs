@@ -50,7 +50,7 @@ pub use error::{Error, Kind, Result, kind_of, unreadable};
 pub use io::{Unique, read_unique, whole_json};
 pub use lrvd_models::Error as ModelsError;
 pub use report::Verdict;
-pub use text::{UnknownName, decimals, grouped, printable, printable_json};
+pub use text::{UnknownName, decimals, grouped, percent, printable, printable_json};
 pub use train::{TrainOptions, TrainOutcome, train};
 pub use unused::Unused;
 

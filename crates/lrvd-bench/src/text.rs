@@ -96,6 +96,11 @@ pub fn decimals(value: f64, digits: usize) -> String {
     }
 }
 
+/// A share in per cent, without digits that only its binary form has: 90 of 1 − 0.1.
+pub fn percent(share: f64) -> f64 {
+    (1e6 * share).round() / 1e4
+}
+
 pub fn grouped(n: u64, separator: char) -> String {
     let digits = n.to_string();
     let mut text = String::new();

@@ -102,11 +102,12 @@ fn fit(Axis { unit, at }: &Axis, seconds: &[f64]) -> Value {
 fn entry(group: &Group, comparison: &Comparison, samples: &Samples, machine: &Machine) -> Value {
     let Comparison { name, ours, reference, target, worth, same_loss, .. } = comparison;
     let seconds = |key: &str| samples[key].rounds.concat();
+    let fastest = |seconds: &[f64]| seconds.iter().copied().fold(f64::INFINITY, f64::min);
     let side = |key: &str| {
         let Sample { rounds, facts } = &samples[key];
         let side = group.sides.iter().find(|side| side.key == key);
         let all = seconds(key);
-        let fastest = all.iter().copied().reduce(f64::min).filter(|_| all.len() > 1);
+        let fastest = (all.len() > 1).then(|| fastest(&all));
         json!({
             "label": side.map(|side| &side.label),
             "arguments": side.map(|side| &side.arguments),
@@ -116,10 +117,7 @@ fn entry(group: &Group, comparison: &Comparison, samples: &Samples, machine: &Ma
             "facts": facts,
         })
     };
-    let time = |seconds: &[f64]| {
-        let fastest = || seconds.iter().copied().fold(f64::INFINITY, f64::min);
-        if group.fastest { fastest() } else { median(seconds) }
-    };
+    let time = |seconds: &[f64]| if group.fastest { fastest(seconds) } else { median(seconds) };
     let [our_time, other_time] = [ours, reference].map(|key| time(&seconds(key)));
     let ratio = our_time / other_time;
     let rounds = samples[ours].rounds.iter().zip(&samples[reference].rounds);

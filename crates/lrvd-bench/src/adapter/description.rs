@@ -21,6 +21,7 @@ use crate::method::{Intervals, Temperatures};
 use crate::run::{RowSettings, TrainSettings};
 use crate::settings::{BasePrecision, CheckpointChoice, Config, MAX_DRAWS, PredictionDraws};
 use crate::task::Goal;
+use crate::text::percent;
 
 pub(crate) const CLASSIFIER_FILE: &str = "lrvd_classifier.json";
 pub(crate) const LANGUAGE_FILE: &str = "lrvd_language.json";
@@ -207,7 +208,7 @@ impl Certificate {
 
 /// Why `curve` certifies no threshold, in words.
 pub(super) fn nothing_certified(curve: &RiskCoverage, target: f64, delta: f64) -> String {
-    let confidence = (1e6 * (1.0 - delta)).round() / 1e4;
+    let confidence = percent(1.0 - delta);
     let Some(all) = curve.points().last() else { return "there are no rows".to_owned() };
     let rows = all.accepted;
     let mut found =

@@ -23,7 +23,7 @@ use crate::data::{
 use crate::error::{Burn, Error, Kind, Result, kind_of};
 use crate::method::softened;
 use crate::settings::{BasePrecision, PredictionDraws};
-use crate::text::quoted;
+use crate::text::{percent, quoted};
 use crate::unused::Unused;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -533,7 +533,6 @@ impl SavedClassifier {
     pub fn thresholds(&self, draws: usize) -> Vec<String> {
         let of = |what: String, certificate: &Certificate| {
             let Certificate { target, delta, rows, .. } = certificate;
-            let percent = |share: f64| (1e6 * share).round() / 1e4;
             let (risk, confidence) = (percent(*target), percent(1.0 - delta));
             format!(
                 "threshold: {what} is withheld, which was fitted to {rows} rows with {draws} draws for at most {risk} % \

@@ -7,6 +7,7 @@ use burn::tensor::{DType, Device, Tensor, TensorData};
 use lrvd_burn::model::NamedModule;
 use lrvd_burn::parameters::Group;
 use lrvd_burn::train::{Examples, Targets};
+use lrvd_core::metrics::mean_and_variance;
 use lrvd_models::{Prefixes, ScoredOptions, TokenBatch};
 
 use super::{At, Label, held_out};
@@ -125,13 +126,10 @@ impl LabelUnit {
     /// 0 for a head without a bias, which cannot give it back.
     pub(crate) fn of(rows: &[TokenisedExample], has_bias: bool) -> Self {
         let scores: Vec<f64> = rows.iter().filter_map(|row| row.answer.label()?.score()).collect();
-        let n = scores.len().max(1) as f64;
-        let center = scores.iter().sum::<f64>() / n;
-        let deviation = (scores.iter().map(|y| (y - center).powi(2)).sum::<f64>() / n).sqrt();
-        if scores.iter().all(|score| *score == scores[0]) {
+        let Some((center, variance)) = mean_and_variance(&scores).ok().flatten() else {
             return Self::default();
-        }
-        Self { mean: if has_bias { center } else { 0.0 }, deviation }
+        };
+        Self { mean: if has_bias { center } else { 0.0 }, deviation: variance.sqrt() }
     }
 
     fn standard(self, label: f64) -> f64 {

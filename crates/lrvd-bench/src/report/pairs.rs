@@ -106,22 +106,22 @@ pub struct Verdict {
 /// Judges all `claims` on all tasks of a summary as one family.
 pub(crate) fn judge(summary: &Summary<'_>, claims: &[Claim]) -> Vec<Verdict> {
     let tasks = |claim| summary.tasks.iter().map(move |task| (claim, *task));
-    let found: Vec<(&Claim, &str, Option<Difference>)> = claims
+    // Each with the probabilities of its tests, none where there is no difference to test.
+    let found: Vec<(&Claim, &str, Option<Difference>, Vec<f64>)> = claims
         .iter()
         .flat_map(tasks)
         .map(|(claim, task)| {
             let pair = (claim.of.as_str(), claim.from.as_str());
-            (claim, task, difference(summary, (claim.metric, task), pair))
+            let found = difference(summary, (claim.metric, task), pair);
+            let tests = found.map(|d| claim.probabilities(d)).unwrap_or_default();
+            (claim, task, found, tests)
         })
         .collect();
-    let tests = |claim: &Claim, d: Option<Difference>| {
-        d.map(|d| claim.probabilities(d)).unwrap_or_default()
-    };
-    let tested: Vec<f64> = found.iter().flat_map(|(claim, _, d)| tests(claim, *d)).collect();
+    let tested: Vec<f64> = found.iter().flat_map(|(.., tests)| tests).copied().collect();
     let mut adjusted = holm(&tested).into_iter();
-    let verdict = |(claim, task, found): (&Claim, &str, Option<Difference>)| {
+    let verdict = |(claim, task, found, tests): (&Claim, &str, Option<Difference>, Vec<f64>)| {
         let Claim { of, from, metric, .. } = claim;
-        let own: Vec<f64> = adjusted.by_ref().take(tests(claim, found).len()).collect();
+        let own: Vec<f64> = adjusted.by_ref().take(tests.len()).collect();
         let tested = found.map(|d| claim.verdict(d, &own));
         Verdict {
             task: task_label(task),

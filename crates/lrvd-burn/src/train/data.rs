@@ -2,7 +2,7 @@
 
 use burn::module::Module;
 use burn::tensor::{Device, Int, Tensor, TensorData, activation};
-use lrvd_core::metrics::mean;
+use lrvd_core::metrics::mean_and_variance;
 
 use crate::error::Error;
 use crate::host::values;
@@ -76,11 +76,8 @@ impl Targets {
     /// Variance of scores around their mean; `None` of other targets, and of scores that are all equal.
     pub fn variance(&self) -> Option<f64> {
         let Self::Scores(scores) = self else { return None };
-        let scores = values(scores.clone());
-        let center = mean(&scores).ok()?;
-        let squares: Vec<f64> = scores.iter().map(|score| (score - center).powi(2)).collect();
-        let is_constant = scores.iter().all(|&score| score == scores[0]);
-        mean(&squares).ok().filter(|_| !is_constant)
+        let (_, variance) = mean_and_variance(&values(scores.clone())).ok().flatten()?;
+        Some(variance)
     }
 
     /// The targets `times` over, copy after copy.

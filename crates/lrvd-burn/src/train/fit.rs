@@ -218,7 +218,7 @@ where
         let Run { state, method, config, .. } = &mut *self.run;
         // Masked directions may have grown since the mask; they are no part of the model that is kept.
         let model = state.compacted();
-        let Some(evaluation) = self.observer.evaluate(&model.clone().valid(), method)? else {
+        let Some(evaluation) = self.observer.evaluate(&model.valid(), method)? else {
             return Ok(());
         };
         let (step, ranks) = (state.done, state.ranks());

@@ -231,7 +231,7 @@ where
     }
 
     fn held_out(&mut self, model: &M) -> Result<HeldOutLosses, O::Error> {
-        self.observer.held_out(&model.clone().valid(), &self.run.method)
+        self.observer.held_out(&model.valid(), &self.run.method)
     }
 }
 

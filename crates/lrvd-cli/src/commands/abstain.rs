@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use anyhow::bail;
 use clap::{Args, Subcommand};
-use lrvd_bench::Result;
 use lrvd_bench::adapter::{
     Calibration, Certificate, SavedClassifier, evaluate, fit_abstention, fit_decisions,
 };
 use lrvd_bench::data::{QuestionKind, Split};
+use lrvd_bench::{Result, percent};
 use serde_json::json;
 
 use super::eval::{EvalArguments, draws, labelled, write};
@@ -97,7 +97,6 @@ pub(super) fn check_unseen(
 
 /// The error rate of the answers that are given, in words; `rows` is their number and which ones they are.
 fn certified(rows: &str, found: &Certificate) -> String {
-    let percent = |share: f64| (1e6 * share).round() / 1e4;
     format!(
         "Of {rows} rows {:.1} % are answered, and {:.2} % of the answers are wrong. With {} % confidence the error rate on \
          further rows of the same kind is at most the target, {} %.",
@@ -110,7 +109,7 @@ fn certified(rows: &str, found: &Certificate) -> String {
 
 /// What was fitted for each type of question, in words.
 fn by_type(found: &BTreeMap<QuestionKind, Calibration>, risk: f64, delta: f64) -> String {
-    let confidence = (1e6 * (1.0 - delta)).round() / 1e4;
+    let confidence = percent(1.0 - delta);
     let line = |(kind, own): (&QuestionKind, &Calibration)| {
         let start =
             format!("{kind}: temperature {:.4}, fitted to {} rows", own.temperature, own.rows);

@@ -65,24 +65,17 @@ impl Difference {
             return None;
         }
         let (s, r) = (seeds as f64, rows as f64);
-        let of_seed: Vec<f64> = d.iter().map(|own| own.iter().sum::<f64>() / r).collect();
-        let of_row: Vec<f64> =
-            (0..rows).map(|i| d.iter().map(|own| own[i]).sum::<f64>() / s).collect();
-        let mean = of_seed.iter().sum::<f64>() / s;
-        let squares = |means: &[f64]| means.iter().map(|m| (m - mean).powi(2)).sum::<f64>();
-        let (mut between_rows, mut rest) = (0.0, 0.0);
+        let TwoWays { mean, first, second, rest } = TwoWays::of(d);
+        let (mut between_rows, mut of_rest) = (0.0, 0.0);
         if rows > 1 {
-            between_rows = s * squares(&of_row) / (r - 1.0);
-            let squares = d.iter().zip(&of_seed).flat_map(|(own, seed)| {
-                own.iter().zip(&of_row).map(move |(d, row)| (d - seed - row + mean).powi(2))
-            });
-            rest = squares.sum::<f64>() / ((s - 1.0) * (r - 1.0));
+            between_rows = s * second / (r - 1.0);
+            of_rest = rest / ((s - 1.0) * (r - 1.0));
         }
         let found = Self {
             mean,
-            seeds: squares(&of_seed) / (s - 1.0) / s,
-            rows: (between_rows - rest).max(0.0) / (s * r),
-            least: between_rows.max(rest) / (s * r),
+            seeds: first / (s - 1.0) / s,
+            rows: (between_rows - of_rest).max(0.0) / (s * r),
+            least: between_rows.max(of_rest) / (s * r),
             freedom: [s - 1.0, r - 1.0],
         };
         let error = found.error();
@@ -147,6 +140,37 @@ impl Difference {
             student_tails(high, of_seeds)
         };
         both.max(by_rows(square, self.least))
+    }
+}
+
+/// Sums of squares of a table in two ways, of which every row has as many columns.
+///
+/// ```text
+/// first = Σ_i (x̄[i] − x̄)²     second = Σ_j (x̄[j] − x̄)²     rest = Σ_ij (x[i][j] − x̄[i] − x̄[j] + x̄)²
+/// ```
+struct TwoWays {
+    mean: f64,
+    first: f64,
+    second: f64,
+    rest: f64,
+}
+
+impl TwoWays {
+    fn of(table: &[Vec<f64>]) -> Self {
+        let [rows, columns] = [table.len(), table.first().map_or(0, Vec::len)];
+        let of_row: Vec<f64> =
+            table.iter().map(|row| row.iter().sum::<f64>() / columns as f64).collect();
+        let of_column: Vec<f64> = (0..columns)
+            .map(|j| table.iter().map(|row| row[j]).sum::<f64>() / rows as f64)
+            .collect();
+        let mean = of_row.iter().sum::<f64>() / rows as f64;
+        let squares = |means: &[f64]| means.iter().map(|m| (m - mean).powi(2)).sum::<f64>();
+        let rest = table.iter().zip(&of_row).flat_map(|(row, of_row)| {
+            row.iter()
+                .zip(&of_column)
+                .map(move |(x, of_column)| (x - of_row - of_column + mean).powi(2))
+        });
+        Self { mean, first: squares(&of_row), second: squares(&of_column), rest: rest.sum() }
     }
 }
 
@@ -237,16 +261,10 @@ pub fn groups_p(values: &[Vec<f64>]) -> Option<f64> {
         return None;
     }
     let (g, s) = (groups as f64, seeds as f64);
-    let of_group: Vec<f64> = values.iter().map(|own| own.iter().sum::<f64>() / s).collect();
-    let of_seed: Vec<f64> =
-        (0..seeds).map(|i| values.iter().map(|own| own[i]).sum::<f64>() / g).collect();
-    let mean = of_group.iter().sum::<f64>() / g;
-    let between = s * of_group.iter().map(|m| (m - mean).powi(2)).sum::<f64>() / (g - 1.0);
-    let rest = values.iter().zip(&of_group).flat_map(|(own, group)| {
-        own.iter().zip(&of_seed).map(move |(x, seed)| (x - group - seed + mean).powi(2))
-    });
+    let TwoWays { first, rest, .. } = TwoWays::of(values);
+    let between = s * first / (g - 1.0);
     let freedom = [g - 1.0, (g - 1.0) * (s - 1.0)];
-    let rest = rest.sum::<f64>() / freedom[1];
+    let rest = rest / freedom[1];
     // Rounding of sums leaves a rest of equal differences.
     let least = (f64::EPSILON
         * values.iter().flatten().fold(0.0, |most: f64, x| most.max(x.abs())))

@@ -24,4 +24,6 @@ pub use probability::{
     softmax, uncertainty,
 };
 pub use selective::{RiskCoverage, RiskCoveragePoint};
-pub use statistics::{Aurocs, auroc, average_ranks, mean, pearson, r_squared, sample_sd, spearman};
+pub use statistics::{
+    Aurocs, auroc, average_ranks, mean, mean_and_variance, pearson, r_squared, sample_sd, spearman,
+};

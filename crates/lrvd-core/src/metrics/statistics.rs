@@ -10,6 +10,14 @@ pub fn mean(values: &[f64]) -> Result<f64, Error> {
     Ok(values.iter().sum::<f64>() / values.len() as f64)
 }
 
+/// Mean, and variance with `n` in the denominator; `None` where all values are equal.
+pub fn mean_and_variance(values: &[f64]) -> Result<Option<(f64, f64)>, Error> {
+    let center = mean(values)?;
+    let variance = mean(&values.iter().map(|y| (y - center).powi(2)).collect::<Vec<_>>())?;
+    let is_constant = variance == 0.0 || values.iter().all(|&y| y == values[0]);
+    Ok((!is_constant).then_some((center, variance)))
+}
+
 /// Sample standard deviation, with `n − 1` in the denominator.
 pub fn sample_sd(values: &[f64]) -> Result<f64, Error> {
     check_at_least("values", values.len(), 2)?;
@@ -51,11 +59,9 @@ pub fn r_squared(predicted: &[f64], target: &[f64]) -> Result<(f64, f64), Error>
     check_same_length("predicted", predicted.len(), "target", target.len())?;
     check_at_least("target", target.len(), 2)?;
     check_finite("predicted", predicted)?;
-    let center = mean(target)?;
-    let variance = mean(&target.iter().map(|y| (y - center).powi(2)).collect::<Vec<_>>())?;
-    if variance == 0.0 || target.iter().all(|&y| y == target[0]) {
+    let Some((center, variance)) = mean_and_variance(target)? else {
         return Err(Error::undefined("R²", "needs targets that differ"));
-    }
+    };
     let squares: Vec<f64> = predicted.iter().zip(target).map(|(p, y)| (p - y).powi(2)).collect();
     let rest = mean(&squares)? / variance;
     let influence = |(square, y): (&f64, &f64)| (square - rest * (y - center).powi(2)) / variance;
