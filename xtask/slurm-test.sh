@@ -111,10 +111,10 @@ all_finished() {
     ! grep -qv finished <<<"$states"
 }
 
-# `results.json` without times, and without the folder's name.
+# `results.json` without times, memory, and the folder's name.
 results() {
     sed -E -e "s#$1#OUT#g" -e '/_seconds": \{\}/d' -e '/_seconds": \{/,/\}/d' \
-        -e '/"([a-z_]+_at|[a-z_]+_seconds|peak_memory_bytes|command)":/d' "$1/results.json"
+        -e '/"([a-z_]+_at|[a-z_]+_seconds|[a-z]+_memory_bytes|command)":/d' "$1/results.json"
 }
 
 head -c 64 /dev/urandom >"$folder/munge.key"
