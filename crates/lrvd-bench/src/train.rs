@@ -122,12 +122,12 @@ pub fn train(
     let budget = RankBudget::new(settings.experiment.initial_rank, requested, note);
     let (out, layout) = (options.out.as_path(), JsonLayout::Pretty);
     let place = run::RunPlace { out, folder: out, budget, layout };
-    let record = run.complete(begun, &place, sink, |trained, finished, sink| {
+    let record = run.complete(begun, &place, sink, |trained, finished, context, sink| {
         let calibrated = finished.kept().describe();
         if let Some(text) = calibrated {
             sink.event(&Event::Note(text));
         }
-        let intervals = keep(&settings, trained, finished, &run.context(), &adapter)?;
+        let intervals = keep(&settings, trained, finished, context, &adapter)?;
         let has_none = goal.is_regression() && intervals.is_empty();
         let absent = || {
             "no interval: the validation rows chose the model, and its errors on them are smaller than on new rows; `--set \
@@ -139,7 +139,7 @@ pub fn train(
             sink.event(&Event::Note(text));
         }
         finished.record.fitted.extend(intervals.fitted());
-        Ok(Some(()))
+        Ok(())
     })?;
     Ok(TrainOutcome { record, adapter })
 }

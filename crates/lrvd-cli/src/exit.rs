@@ -1,11 +1,14 @@
 //! How the process ends: exit codes and signals.
 
+use std::io;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use lrvd_bench::{Kind, kind_of};
 use signal_hook::consts::{SIGINT, SIGTERM};
+
+use crate::printer::Printer;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ExitStatus {
@@ -39,39 +42,128 @@ impl ExitStatus {
 /// Exit status of a process that a second Ctrl-C ended.
 const INTERRUPTED: i32 = 130;
 
-/// A flag that Ctrl-C, SIGTERM, SIGHUP and SIGUSR1 set. A second Ctrl-C ends the process at once, after
-/// the terminal is as it was; the others come from programs, which often send them twice, and always
-/// leave time for the checkpoint.
+/// Signals that end a run after a checkpoint, and a server after its answers.
+const ENDING: &[i32] = &[
+    SIGTERM,
+    SIGINT,
+    #[cfg(unix)]
+    signal_hook::consts::SIGXCPU,
+];
+
+/// Signals that end a run after a checkpoint, and that a server passes over: a lost terminal, the notice of a cluster, the
+/// rotation of logs.
 #[cfg(unix)]
-pub(crate) fn stop_flag() -> std::io::Result<Arc<AtomicBool>> {
-    use signal_hook::consts::{SIGHUP, SIGUSR1};
+const PASSING: [i32; 3] = {
+    use signal_hook::consts::{SIGHUP, SIGUSR1, SIGUSR2};
+    [SIGHUP, SIGUSR1, SIGUSR2]
+};
+
+/// A flag that the signals of a run set; the first one is acknowledged.
+pub(crate) fn run_flag(printer: Printer) -> io::Result<Arc<AtomicBool>> {
+    stop_flag(false, move |name, _| {
+        // The dashboard has a line of its own.
+        if !crate::log::is_held() {
+            printer.note(&format!("{name}: stopping after this step and a checkpoint"));
+        }
+    })
+}
+
+/// A flag that the signals of a server set. `seen` gets the name of each signal, and whether it ends the server.
+#[cfg(feature = "serve")]
+pub(crate) fn server_flag(
+    seen: impl Fn(&str, bool) + Send + 'static,
+) -> io::Result<Arc<AtomicBool>> {
+    stop_flag(true, seen)
+}
+
+/// A second Ctrl-C ends the process at once, after the terminal is as it was; the others come from programs, which often send them
+/// twice, and always leave time for the checkpoint.
+#[cfg(unix)]
+fn stop_flag(
+    is_server: bool,
+    seen: impl Fn(&str, bool) + Send + 'static,
+) -> io::Result<Arc<AtomicBool>> {
+    use signal_hook::low_level::{exit, signal_name};
     use std::sync::atomic::Ordering;
 
     let stop = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&stop);
-    let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP, SIGUSR1])?;
+    let all = ENDING.iter().copied().chain(PASSING);
+    let mut signals =
+        signal_hook::iterator::Signals::new(all.filter(|signal| !is_ignored(*signal)))?;
     // On a separate thread: within a handler the terminal could not be given back.
     std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
         for signal in &mut signals {
-            if flag.swap(true, Ordering::Relaxed) && signal == SIGINT {
+            let ends = !is_server || ENDING.contains(&signal);
+            let again = ends && flag.swap(true, Ordering::Relaxed);
+            if again && signal == SIGINT {
                 crate::progress::give_back_terminal();
-                signal_hook::low_level::exit(INTERRUPTED);
+                exit(INTERRUPTED);
+            }
+            if !again {
+                seen(signal_name(signal).unwrap_or("signal"), ends);
             }
         }
     })?;
     Ok(stop)
 }
 
-/// As on Unix; the dashboard's raw mode makes no signal of Ctrl-C here.
+/// `true` of a SIGHUP or SIGINT that the process was started to ignore, by `nohup` or as a background job of a script: it stays
+/// ignored.
+#[cfg(unix)]
+fn is_ignored(signal: i32) -> bool {
+    if ![SIGINT, signal_hook::consts::SIGHUP].contains(&signal) {
+        return false;
+    }
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    match mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()) {
+        Some(mask) => (mask >> (signal - 1)) & 1 == 1,
+        None => survives(signal),
+    }
+}
+
+/// Whether a child lives on after it sent itself `signal`: the system lets it inherit what is ignored.
+#[cfg(unix)]
+fn survives(signal: i32) -> bool {
+    let mut child = std::process::Command::new("sh");
+    child.args(["-c", &format!("kill -{signal} $$")]);
+    child.status().is_ok_and(|status| status.success())
+}
+
+/// The dashboard's raw mode makes no signal of Ctrl-C here.
 #[cfg(not(unix))]
-pub(crate) fn stop_flag() -> std::io::Result<Arc<AtomicBool>> {
+fn stop_flag(
+    _is_server: bool,
+    _seen: impl Fn(&str, bool) + Send + 'static,
+) -> io::Result<Arc<AtomicBool>> {
     use signal_hook::flag;
 
     let stop = Arc::new(AtomicBool::new(false));
     // Registered first, so that it sees the flag of an earlier signal.
     flag::register_conditional_shutdown(SIGINT, INTERRUPTED, Arc::clone(&stop))?;
-    for signal in [SIGINT, SIGTERM] {
+    for &signal in ENDING {
         flag::register(signal, Arc::clone(&stop))?;
     }
     Ok(stop)
+}
+
+/// Lets a file that grows beyond the system's limit fail to be written, as a full disk does; without a handler SIGXFSZ would end
+/// the process without a word.
+pub(crate) fn fail_at_file_limit() -> io::Result<()> {
+    #[cfg(unix)]
+    signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::new(AtomicBool::new(false)))?;
+    Ok(())
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_tells_what_the_system_says() {
+        for signal in [SIGINT, signal_hook::consts::SIGHUP] {
+            assert_eq!(survives(signal), is_ignored(signal), "{signal}");
+        }
+    }
 }

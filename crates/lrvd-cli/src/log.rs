@@ -50,6 +50,10 @@ pub(crate) fn hold() {
     *held() = Some(Vec::new());
 }
 
+pub(crate) fn is_held() -> bool {
+    held().is_some()
+}
+
 #[cfg(feature = "dashboard")]
 pub(crate) fn release() {
     let lines = held().take();

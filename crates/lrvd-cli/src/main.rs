@@ -24,7 +24,7 @@ fn main() -> ExitCode {
 fn command(arguments: commands::Arguments) -> ExitCode {
     let GlobalArguments { format, quiet, .. } = arguments.global;
     let printer = printer::Printer { format, quiet };
-    let outcome = log::start();
+    let outcome = exit::fail_at_file_limit().map_err(Into::into).and_then(|()| log::start());
     match outcome.and_then(|()| commands::run(arguments, printer)) {
         Ok(status) => status.code(),
         Err(error) => {

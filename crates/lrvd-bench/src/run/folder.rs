@@ -23,7 +23,7 @@ pub(crate) const SETTINGS_FILE: &str = "settings.json";
 pub(crate) const RECORD_FILE: &str = "record.json";
 pub(crate) const LABELS_FILE: &str = "labels.json";
 pub(crate) const ADAPTER_DIR: &str = "adapter";
-pub(crate) const CHECKPOINT_DIR: &str = "checkpoints";
+pub const CHECKPOINT_DIR: &str = "checkpoints";
 /// Name of the file that says the folder is ours, and is locked.
 const MARKER: &str = ".lrvd";
 const MARKER_TEXT: &str = "This folder is written by lrvd, which locks this file meanwhile.\n";

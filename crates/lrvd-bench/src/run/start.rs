@@ -185,14 +185,27 @@ impl<'a> Run<'a> {
     }
 
     /// Trains `begun` to the end, evaluates it, and leaves predictions, what `keep` writes, and last of all the record in the
-    /// run's folder; `None` if a stop request ended that after a checkpoint, or `keep` returns `None`.
+    /// run's folder; `None` if a stop request ended that after a checkpoint.
     pub(crate) fn complete(
+        &self,
+        begun: RunState,
+        place: &RunPlace<'_>,
+        sink: &mut dyn ProgressSink,
+        keep: impl FnOnce(RunState, &mut Finished, &RunContext<'_>, &mut dyn ProgressSink) -> Result<()>,
+    ) -> Result<Option<RunRecord>> {
+        match self.completed(begun, place, sink, keep) {
+            Err(error) if kind_of(&error) == Some(Kind::Stopped) => Ok(None),
+            completed => completed.map(Some),
+        }
+    }
+
+    fn completed(
         &self,
         mut begun: RunState,
         place: &RunPlace<'_>,
         sink: &mut dyn ProgressSink,
-        keep: impl FnOnce(RunState, &mut Finished, &mut dyn ProgressSink) -> Result<Option<()>>,
-    ) -> Result<Option<RunRecord>> {
+        keep: impl FnOnce(RunState, &mut Finished, &RunContext<'_>, &mut dyn ProgressSink) -> Result<()>,
+    ) -> Result<RunRecord> {
         let &RunPlace { out, folder, ref budget, layout } = place;
         let checkpoints = Checkpoints::open(folder.join(CHECKPOINT_DIR))?;
         let ((index, runs), label) = (self.position, self.label.clone());
@@ -200,31 +213,32 @@ impl<'a> Run<'a> {
         sink.event(&Event::RunStarted { index, runs, label, steps, done });
         let ended = fit(&self.context(), &mut begun, Some(&checkpoints), self.stop, sink)?;
         if ended == Outcome::Stopped {
-            return Ok(None);
+            return Err(lrvd_burn::Error::Stopped.into());
         }
         still_there(out)?;
         let (total, mut trained) = (self.answers(&begun), begun);
-        let recorded = self.watched(sink, total, |context| {
+        let mut finished = self.watched(sink, total, |context| {
             record(context, self.start.method, &mut trained, budget, folder)
         })?;
-        let Some(mut finished) = recorded else { return Ok(None) };
-        let Some(()) = keep(trained, &mut finished, sink)? else { return Ok(None) };
+        let goes_on = |_: usize| !self.stop.load(Ordering::Relaxed);
+        let context = RunContext { watch: Some(&goes_on), ..self.context() };
+        keep(trained, &mut finished, &context, sink)?;
         let record = finished.record;
         write_json(&folder.join(RECORD_FILE), &record, layout)?;
         still_there(out)?;
         checkpoints.remove()?;
         let (label, summary) = (self.label.clone(), summary(&record, &self.task.goal));
         sink.event(&Event::RunFinished { label, summary, seconds: record.train_seconds });
-        Ok(Some(record))
+        Ok(record)
     }
 
-    /// What `answer` returns after about `total` answers under this run's watch; `None` if a stop request ended it.
+    /// What `answer` returns after about `total` answers under this run's watch, which a stop request ends.
     pub(crate) fn watched<R>(
         &self,
         sink: &mut dyn ProgressSink,
         total: usize,
         answer: impl FnOnce(&RunContext<'_>) -> Result<R>,
-    ) -> Result<Option<R>> {
+    ) -> Result<R> {
         sink.event(&Event::Evaluating { done: 0, total });
         let (sink, done) = (RefCell::new(sink), Cell::new(0));
         let passed = |answers: usize| {
@@ -233,11 +247,7 @@ impl<'a> Run<'a> {
             sink.borrow_mut().event(&Event::Evaluating { done: done.get(), total });
             !self.stop.load(Ordering::Relaxed)
         };
-        let context = RunContext { watch: Some(&passed), ..self.context() };
-        match answer(&context) {
-            Err(error) if kind_of(&error) == Some(Kind::Stopped) => Ok(None),
-            found => found.map(Some),
-        }
+        answer(&RunContext { watch: Some(&passed), ..self.context() })
     }
 
     fn answers(&self, run: &RunState) -> usize {
@@ -305,19 +315,26 @@ struct Watched<'a> {
 impl Observer<AutoModel, DynMethod> for Watched<'_> {
     type Error = Error;
 
+    fn is_stop(error: &Error) -> bool {
+        kind_of(error) == Some(Kind::Stopped)
+    }
+
     fn event(&mut self, event: &Event) {
         self.sink.event(event);
     }
 
     fn evaluate(&mut self, model: &AutoModel, method: &DynMethod) -> Result<Option<Evaluation>> {
-        evaluate(self.context, model, method).map(Some)
+        let goes_on = |_: usize| !self.stops();
+        let context = RunContext { watch: Some(&goes_on), ..*self.context };
+        evaluate(&context, model, method).map(Some)
     }
 
     fn held_out(&mut self, model: &AutoModel, method: &DynMethod) -> Result<HeldOutLosses> {
         if self.context.task.holdout.is_empty() {
             return Ok(HeldOutLosses::default());
         }
-        held_out(self.context, model, method)
+        let goes_on = |_: usize| !self.stops();
+        held_out(&RunContext { watch: Some(&goes_on), ..*self.context }, model, method)
     }
 
     fn checkpoint(&mut self, state: &TrainState<AutoModel>, method: &DynMethod) -> Result<()> {

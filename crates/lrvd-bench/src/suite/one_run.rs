@@ -73,7 +73,7 @@ impl RunInput<'_> {
             budget: self.budget(request),
             layout: JsonLayout::Compact,
         };
-        training.complete(begun, &place, sink, |trained, finished, sink| {
+        training.complete(begun, &place, sink, |trained, finished, context, sink| {
             let Finished { record, answers, temperatures, .. } = &mut *finished;
             if !ood.is_empty() {
                 let draws = answers.keys().map(|&draws| draws.max(1) as usize).sum::<usize>();
@@ -87,14 +87,12 @@ impl RunInput<'_> {
                         &folder,
                     )
                 };
-                let Some(found) = training.watched(sink, total, ask)? else { return Ok(None) };
-                record.ood = found;
+                record.ood = training.watched(sink, total, ask)?;
             }
             if let Some(settings) = self.kept()? {
-                let (context, adapter) = (training.context(), folder.join(ADAPTER_DIR));
-                keep(&settings, trained, finished, &context, &adapter)?;
+                keep(&settings, trained, finished, context, &folder.join(ADAPTER_DIR))?;
             }
-            Ok(Some(()))
+            Ok(())
         })
     }
 

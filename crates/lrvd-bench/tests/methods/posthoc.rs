@@ -1,13 +1,16 @@
 //! Methods that are fitted to a trained LoRA, from the first step to the answers.
 
+use std::cell::Cell;
+
 use burn::module::Module;
 use lrvd_bench::data::batch::TokenisedExample;
 use lrvd_bench::data::{Label, PreparedTask};
-use lrvd_bench::eval::score_draws;
-use lrvd_bench::method::FittedRows;
+use lrvd_bench::eval::{RunContext, score_draws};
+use lrvd_bench::method::{FittedRows, Temperatures};
 use lrvd_bench::record::Metrics;
 use lrvd_bench::settings::Preset;
 use lrvd_bench::task::Goal;
+use lrvd_burn::Error;
 use lrvd_burn::model::NamedModule;
 use lrvd_burn::train::{Logits, Run};
 use lrvd_core::metrics::{Predictions, softmax};
@@ -61,6 +64,28 @@ impl Bench {
 
     fn metrics(&self, run: &Finished, draws: usize) -> Metrics {
         score_draws(&self.logits(run, draws), &self.task).unwrap().metrics
+    }
+}
+
+#[test]
+fn posthoc_fits_end_at_their_next_pass_after_a_stop_request() {
+    for key in ["laplace", "tfb", "lora"] {
+        let mut bench = Bench::random(1, "", task(1, 96, 64));
+        bench.task = bench.task.holding_out(0.5, bench.seed);
+        let Run { state, method: mut fitted, .. } = bench.trained(method(key));
+        let mut model = state.compacted();
+        let passes = Cell::new(0);
+        let stop = |_: usize| {
+            passes.set(passes.get() + 1);
+            false
+        };
+        let context = RunContext { watch: Some(&stop), ..bench.context() };
+        let ended = context.fitted(|data| {
+            fitted.finish(&mut model, data)?;
+            Temperatures::fit(&*fitted, &model, data, &[5])
+        });
+        assert!(matches!(ended, Err(Error::Stopped)), "{key}: {ended:?}");
+        assert_eq!(passes.get(), 1, "{key}");
     }
 }
 

@@ -28,7 +28,7 @@ use crate::model::{NamedModule, ranks};
 use crate::optimizer::{AdamW, Moments};
 use crate::parameters::ParameterValue;
 
-const FORMAT: u32 = 5;
+const FORMAT: u32 = 6;
 const TENSORS: &str = "state.safetensors";
 const VALUES: &str = "state.json";
 const SUMS: &str = "SHA256SUMS";

@@ -27,7 +27,7 @@ use crate::sampling::{Pass, Scheme};
 pub enum Outcome {
     /// All steps are done, or the run's patience is.
     Finished,
-    /// The observer requested a stop, and a checkpoint was due.
+    /// A stop request ended it. The observer was given the state to resume from, unless no step was taken.
     Stopped,
 }
 
@@ -53,8 +53,6 @@ pub(super) struct Loop<'a, 'b, M: Model, T: ?Sized, O> {
     pub(super) setup: Setup,
     pub(super) batches: &'a mut Ordered<'b, M::Input>,
     pub(super) observer: &'a mut O,
-    /// Factor of the learning rates of the last step.
-    pub(super) last_factor: Option<f64>,
 }
 
 impl<M, T, O> Loop<'_, '_, M, T, O>
@@ -65,23 +63,28 @@ where
 {
     /// Trains until the last step, the end of the patience, a stop request or an error.
     pub(super) fn fit(&mut self) -> Result<Outcome, O::Error> {
+        match self.to_the_end() {
+            Err(error) if O::is_stop(&error) => Ok(Outcome::Stopped),
+            ended => ended,
+        }
+    }
+
+    fn to_the_end(&mut self) -> Result<Outcome, O::Error> {
         if let Some(position) = self.run.state.position {
             self.batches.seek(position)?;
         }
-        if self.run.state.done == 0 && self.run.state.journal.rank_events.is_empty() {
+        if self.run.state.journal.rank_events.is_empty() {
             self.record_ranks(RankCause::Start, 0);
-            self.evaluate(self.run.schedule.factor(0))?;
         }
         let trained = match self.run.search {
             Some(rule) => self.search(&rule)?,
             None => self.train(&self.first(self.run.config.steps, Part::Whole))?,
         };
         if trained == Outcome::Finished {
-            let evaluated = self.run.state.journal.history.last().map(|point| point.step);
-            if evaluated != Some(self.run.state.done) {
-                self.evaluate(0.0)?;
+            self.checkpoint()?;
+            if !self.is_evaluated() {
+                self.evaluate()?;
             }
-            self.observer.checkpoint(&self.run.state, &self.run.method)?;
         }
         Ok(trained)
     }
@@ -98,7 +101,19 @@ where
         let (every, n_train) = (self.run.config.evaluate_every, self.batches.n_train());
         let journal = &self.run.state.journal;
         let mut pace = Pace::new(journal.history.len(), journal.evaluate_seconds);
-        while self.run.state.done < until {
+        // The end of the run is evaluated when its model is settled.
+        let is_due = |done: usize| done < end && done.is_multiple_of(every);
+        loop {
+            // After the checkpoint of this step, which an earlier process may have written.
+            if is_due(self.run.state.done) && !self.is_evaluated() {
+                let clock = Instant::now();
+                self.evaluate()?;
+                pace.evaluations += 1;
+                pace.evaluation_seconds += clock.elapsed().as_secs_f64();
+            }
+            if self.run.state.done >= until {
+                break;
+            }
             let history = &self.run.state.journal.history;
             if let Some(n) = stage.patience
                 && let Some(best) = waited(n, history)
@@ -137,8 +152,7 @@ where
             state.journal.train_seconds += seconds;
             pace.add(rows.iter().sum(), seconds);
             let done = state.done;
-            state.journal.recent = Some(MeanParts::and(state.journal.recent, parts));
-            self.last_factor = Some(factor);
+            state.journal.recent = Some(MeanParts::and(state.journal.recent, parts, factor));
             let ObjectiveParts { loss, nll, .. } = parts;
             let kl = parts.weighted_kl();
             trace!(done, loss, nll, ?kl, factor, "step");
@@ -151,23 +165,25 @@ where
                 examples_per_second: pace.examples_per_second(),
                 seconds_left: pace.seconds_left(done, end, every),
             });
-            // The end of the run is evaluated when its model is settled.
-            let due = done < end && done.is_multiple_of(every);
-            let clock = Instant::now();
-            if due {
-                self.evaluate(factor)?;
-            }
-            let stops = self.observer.stops() && done < end;
-            if due || stops {
-                self.observer.checkpoint(&self.run.state, &self.run.method)?;
-                pace.evaluations += 1;
-                pace.evaluation_seconds += clock.elapsed().as_secs_f64();
+            let stops = self.observer.stops();
+            if stops || is_due(done) {
+                self.checkpoint()?;
             }
             if stops {
                 return Ok(Outcome::Stopped);
             }
         }
         Ok(Outcome::Finished)
+    }
+
+    /// Has the state kept, before what may take long: an evaluation that a kill ends is repeated, the steps before it are not.
+    pub(super) fn checkpoint(&mut self) -> Result<(), O::Error> {
+        self.observer.checkpoint(&self.run.state, &self.run.method)
+    }
+
+    fn is_evaluated(&self) -> bool {
+        let TrainState { done, journal, .. } = &self.run.state;
+        journal.history.last().is_some_and(|point| point.step == *done)
     }
 
     pub(super) fn note(&mut self, text: String) {
@@ -211,19 +227,19 @@ where
     }
 
     /// Evaluates the model, and keeps a copy of it if it is strictly the best so far: by its score, in a run with patience by
-    /// its negative log-likelihood. `factor` is that of the learning rates
-    /// where no step was taken.
-    fn evaluate(&mut self, factor: f64) -> Result<(), O::Error> {
+    /// its negative log-likelihood.
+    fn evaluate(&mut self) -> Result<(), O::Error> {
         let clock = Instant::now();
-        let Run { state, method, config, .. } = &mut *self.run;
+        let Run { state, method, config, schedule, .. } = &mut *self.run;
         // Masked directions may have grown since the mask; they are no part of the model that is kept.
         let model = state.compacted();
         let Some(evaluation) = self.observer.evaluate(&model.valid(), method)? else {
             return Ok(());
         };
         let (step, ranks) = (state.done, state.ranks());
-        let parts = state.journal.recent.take().map(|recent| recent.parts);
-        let (rate_factor, total_rank) = (self.last_factor.unwrap_or(factor), ranks.values().sum());
+        let recent = state.journal.recent.take();
+        let rate_factor = recent.map_or_else(|| schedule.factor(0), |recent| recent.rate_factor);
+        let (parts, total_rank) = (recent.map(|recent| recent.parts), ranks.values().sum());
         let Evaluation { metric, score, metrics } = evaluation.clone();
         // A run that ends by its patience keeps the model that it waited from.
         let chosen_by = match config.patience {

@@ -225,6 +225,11 @@ impl<'a, I> Inputs<'a, I> {
         Self { examples, batch_size: 32, seed: 0, kind, policy, watch: None }
     }
 
+    /// Tells the [watch](Self::watch) that a pass gave `answers`; [`Error::Stopped`] if it ends the prediction.
+    pub fn passed(&self, answers: usize) -> Result<(), Error> {
+        passed(self.watch, answers)
+    }
+
     /// Logits under one pass, one member or as many as the adapters hold side by side.
     pub fn logits<M: Model<Input = I>>(&self, model: &M, pass: &Pass) -> Result<Logits, Error> {
         self.ask(model, 0..1, &|_, _| *pass)
@@ -393,7 +398,7 @@ impl<'a, I> Inputs<'a, I> {
                     rows.extend(values.chunks(width).map(<[f64]>::to_vec));
                 }
                 first += count;
-                passed(self.watch, indices.len() * count)?;
+                self.passed(indices.len() * count)?;
             }
         }
         let mut values = Vec::with_capacity(draws.len() * members * n * width);

@@ -123,7 +123,7 @@ impl<M: Model, T: Method<M> + ?Sized> Run<M, T> {
         observer: &mut O,
     ) -> Result<Outcome, O::Error> {
         let setup = self.setup()?;
-        Loop { run: self, setup, batches, observer, last_factor: None }.fit()
+        Loop { run: self, setup, batches, observer }.fit()
     }
 
     /// The model's answers to `inputs`: at the mean for 0 draws, else at as many draws.

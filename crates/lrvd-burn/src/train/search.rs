@@ -127,9 +127,10 @@ where
         let (steps, warmup_ratio) = (self.run.config.steps, self.run.config.warmup_ratio);
         if self.run.state.journal.choice.is_none() {
             let stage = self.first(steps + rule.refine_steps, Part::Mean);
-            if self.train(&stage)? == Outcome::Stopped || self.cut(rule)? == Outcome::Stopped {
+            if self.train(&stage)? == Outcome::Stopped {
                 return Ok(Outcome::Stopped);
             }
+            self.cut(rule)?;
         }
         let start = self.run.state.journal.choice.as_ref().map_or(steps, |choice| choice.step);
         let schedule = rule.schedule(warmup_ratio).map_err(Error::from)?;
@@ -143,12 +144,10 @@ where
         Ok(ended)
     }
 
-    /// Rotates and cuts the whole model, and prepares the refinement. A stop request that comes meanwhile ends this before the
-    /// next pass over the held-out rows, with a checkpoint of the state as it was.
-    fn cut(&mut self, rule: &RankSearch) -> Result<Outcome, O::Error> {
+    /// Rotates and cuts the whole model, and prepares the refinement.
+    fn cut(&mut self, rule: &RankSearch) -> Result<(), O::Error> {
+        self.checkpoint()?;
         let clock = Instant::now();
-        // An earlier request ends the run after the next step: every start takes one.
-        let stopped_before = self.observer.stops();
         let mut whole = self.run.state.model.clone();
         rotate(&mut whole)?;
         let (order, least) = order(&whole, rule.min_rank);
@@ -158,26 +157,16 @@ where
         let sizes = sizes(all, least);
         let tested = if measure.shows(&losses) { &sizes[1..] } else { &[] };
         let bounds = tested.iter().map(|&total_rank| {
-            if self.observer.stops() && !stopped_before {
-                return Err(None);
-            }
             let mut part = whole.clone();
             keep(&mut part, &order, total_rank, None);
-            let found = self.held_out(&part).map_err(Some)?;
-            let found = point(total_rank, &found.rows, &losses).map_err(|e| Some(e.into()))?;
+            let found = self.held_out(&part)?;
+            let found = point(total_rank, &found.rows, &losses)?;
             points.push(found);
             debug!(total_rank, of = all, found = compared(&found, measure, margin), "tried");
             self.observer.event(&Event::Searching { total_rank, of: all });
-            Ok(found.upper)
+            Ok::<_, O::Error>(found.upper)
         });
-        let chosen = match passed_in_sequence(margin, bounds) {
-            Ok(passed) => passed,
-            Err(Some(error)) => return Err(error),
-            Err(None) => {
-                self.observer.checkpoint(&self.run.state, &self.run.method)?;
-                return Ok(Outcome::Stopped);
-            }
-        };
+        let chosen = passed_in_sequence(margin, bounds)?;
         keep(&mut whole, &order, sizes[chosen], None);
         set_relevance(&mut whole, rule.log_alpha, rule.statistic)?;
         let entries = trainable_counts(&whole).adapter.max(1);
@@ -198,18 +187,22 @@ where
         self.record_ranks(RankCause::Choice, step);
         self.warn_if_empty();
         self.run.state.journal.train_seconds += clock.elapsed().as_secs_f64();
-        Ok(Outcome::Finished)
+        Ok(())
     }
 
     /// Keeps the refined means if they are non-inferior to the whole model, else those of the cut.
     fn settle(&mut self, rule: &RankSearch) -> Result<(), O::Error> {
-        let Some(CutModel { model, whole }) = self.run.state.cut.take() else { return Ok(()) };
         if rule.refine_steps == 0 {
+            self.run.state.cut = None;
+        }
+        if self.run.state.cut.is_none() {
             return Ok(());
         }
+        self.checkpoint()?;
         let (clock, margin) = (Instant::now(), rule.margin);
         let refined = self.run.state.model.clone();
         let HeldOutLosses { rows: losses, measure } = self.held_out(&refined)?;
+        let Some(CutModel { model, whole }) = self.run.state.cut.take() else { return Ok(()) };
         let Some(choice) = &mut self.run.state.journal.choice else { return Ok(()) };
         let found = point(choice.total_rank(), &losses, &whole)?;
         choice.refined = Some(found);

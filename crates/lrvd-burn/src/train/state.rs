@@ -154,12 +154,16 @@ pub struct MeanParts {
     pub steps: usize,
     /// Mean of loss, likelihood and penalty; the KL, its weight and divisor are those of the last step.
     pub parts: ObjectiveParts,
+    /// Factor of every learning rate in the last step.
+    pub rate_factor: f64,
 }
 
 impl MeanParts {
-    /// The mean of `earlier` steps and one more.
-    pub(crate) fn and(earlier: Option<Self>, last: ObjectiveParts) -> Self {
-        let Some(Self { steps, parts }) = earlier else { return Self { steps: 1, parts: last } };
+    /// The mean of `earlier` steps and one more, of a learning rate with `rate_factor`.
+    pub(crate) fn and(earlier: Option<Self>, last: ObjectiveParts, rate_factor: f64) -> Self {
+        let Some(Self { steps, parts, .. }) = earlier else {
+            return Self { steps: 1, parts: last, rate_factor };
+        };
         let steps = steps + 1;
         let mean = |mean: f64, value: f64| mean + (value - mean) / steps as f64;
         let parts = ObjectiveParts {
@@ -168,7 +172,7 @@ impl MeanParts {
             penalty: mean(parts.penalty, last.penalty),
             ..last
         };
-        Self { steps, parts }
+        Self { steps, parts, rate_factor }
     }
 }
 

@@ -8,7 +8,7 @@ use super::checkpoint::Checkpoints;
 use super::choice::{HeldOutLosses, LossMeasure, calibrated_losses};
 use super::data::{Examples, Model, Targets};
 use super::method::Method;
-use super::predict::Inputs;
+use super::predict::{Inputs, PassWatch};
 use super::state::{Evaluation, TrainState};
 use super::tokens::token_answers;
 use crate::error::Error;
@@ -121,6 +121,12 @@ pub trait Observer<M: Model, T: Method<M> + ?Sized> {
     /// Error of the callbacks.
     type Error: From<Error>;
 
+    /// `true` of the error with which a callback ends between its passes because of a stop request. It ends the run with
+    /// [`Outcome::Stopped`](super::Outcome::Stopped).
+    fn is_stop(_error: &Self::Error) -> bool {
+        false
+    }
+
     /// Receives an event.
     fn event(&mut self, _event: &Event) {}
 
@@ -135,7 +141,7 @@ pub trait Observer<M: Model, T: Method<M> + ?Sized> {
         Ok(HeldOutLosses::default())
     }
 
-    /// Saves a checkpoint; called after every evaluation, before a stop and at the end.
+    /// Saves a checkpoint; called before the evaluation of a step, a search for ranks and a stop, and at the end.
     fn checkpoint(&mut self, _state: &TrainState<M>, _method: &T) -> Result<(), Self::Error> {
         Ok(())
     }
@@ -161,13 +167,19 @@ pub struct Watch<'a, I> {
     pub checkpoints: Option<&'a Checkpoints>,
     /// Receives the events.
     pub sink: Option<&'a mut dyn ProgressSink>,
-    /// Ends the run after the step in which it is found set, as a signal handler does.
+    /// Ends the run after the step, or the pass of an evaluation, in which it is found set, as a signal handler does.
     pub stop: Option<&'a AtomicBool>,
 }
 
 impl<I> Default for Watch<'_, I> {
     fn default() -> Self {
         Self { validation: None, held_out: None, checkpoints: None, sink: None, stop: None }
+    }
+}
+
+impl<I> Watch<'_, I> {
+    fn goes_on(&self) -> bool {
+        !self.stop.is_some_and(|stop| stop.load(Ordering::Relaxed))
     }
 }
 
@@ -178,6 +190,10 @@ where
 {
     type Error = Error;
 
+    fn is_stop(error: &Error) -> bool {
+        matches!(error, Error::Stopped)
+    }
+
     fn event(&mut self, event: &Event) {
         if let Some(sink) = &mut self.sink {
             sink.event(event);
@@ -187,7 +203,9 @@ where
     fn evaluate(&mut self, model: &M, method: &T) -> Result<Option<Evaluation>, Error> {
         let Some(examples) = self.validation else { return Ok(None) };
         let targets = examples.all_targets()?;
-        let predict = || method.predict(model, &Inputs::new(examples), 0);
+        let goes_on = |_: usize| self.goes_on();
+        let watch: PassWatch<'_> = Some(&goes_on);
+        let predict = || method.predict(model, &Inputs { watch, ..Inputs::new(examples) }, 0);
         let (metric, score, metrics) = match &targets {
             Targets::Classes(_) => {
                 let logits = predict()?;
@@ -205,7 +223,7 @@ where
                 ("mse", -mse, vec![("mse", mse)])
             }
             Targets::Tokens { .. } => {
-                let answers = token_answers(model, examples, BATCH_SIZE, 0, 0, None)?;
+                let answers = token_answers(model, examples, BATCH_SIZE, 0, 0, watch)?;
                 let nll = answers.nll()?;
                 ("nll", -nll, vec![("accuracy", answers.accuracy()?), ("nll", nll)])
             }
@@ -221,11 +239,14 @@ where
     fn held_out(&mut self, model: &M, method: &T) -> Result<HeldOutLosses, Error> {
         let Some(examples) = self.held_out else { return Ok(HeldOutLosses::default()) };
         let targets = examples.all_targets()?;
+        let goes_on = |_: usize| self.goes_on();
+        let watch: PassWatch<'_> = Some(&goes_on);
         if matches!(targets, Targets::Tokens { .. }) {
-            let rows = token_answers(model, examples, BATCH_SIZE, 0, 0, None)?.row_losses();
+            let rows = token_answers(model, examples, BATCH_SIZE, 0, 0, watch)?.row_losses();
             return Ok(HeldOutLosses { rows, measure: LossMeasure::Tokens });
         }
-        calibrated_losses(&method.predict(model, &Inputs::new(examples), 0)?, &targets)
+        let inputs = Inputs { watch, ..Inputs::new(examples) };
+        calibrated_losses(&method.predict(model, &inputs, 0)?, &targets)
     }
 
     fn checkpoint(&mut self, state: &TrainState<M>, method: &T) -> Result<(), Error> {
@@ -233,6 +254,6 @@ where
     }
 
     fn stops(&self) -> bool {
-        self.stop.is_some_and(|stop| stop.load(Ordering::Relaxed))
+        !self.goes_on()
     }
 }

@@ -1,7 +1,8 @@
 //! A run that is stopped and resumed is the run without a break, bit for bit.
 
 use super::*;
-use lrvd_burn::train::OptimizerOnPrune;
+use lrvd_burn::Error;
+use lrvd_burn::train::{Examples, OptimizerOnPrune};
 use rstest::rstest;
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,45 +10,102 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// The end of the name of a log-variance.
 const NOISE: &str = "rank_log_sigma2";
 
-/// Trains to the end without a break, and once more with a stop after every step.
+/// Rows whose first reading is the moment of a stop request.
+struct Interrupted<'a> {
+    rows: &'a Rows<2>,
+    stop: Option<&'a AtomicBool>,
+}
+
+impl Examples for Interrupted<'_> {
+    type Input = Tensor<2>;
+
+    fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    fn input(&self, indices: &[usize]) -> Result<Tensor<2>, Error> {
+        if let Some(stop) = self.stop {
+            stop.store(true, Ordering::Relaxed);
+        }
+        self.rows.input(indices)
+    }
+
+    fn targets(&self, indices: &[usize]) -> Result<Targets, Error> {
+        self.rows.targets(indices)
+    }
+}
+
+/// When a run is stopped.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum At {
+    Step,
+    /// The first pass of an evaluation, or of a search for ranks.
+    Pass,
+    Never,
+}
+
+/// Trains to the end without a break; with a stop after every step; and with stops in a pass and after a step in turn.
 fn compare<T: Method<Net>>(start: impl Fn() -> Run<Net, T>) -> Run<Net, T> {
-    let (validation, chosen_by) = (examples(8, 12), examples(9, 200));
+    // Three batches.
+    let (validation, chosen_by) = (examples(8, 80), examples(9, 200));
     let folder = tempfile::tempdir().unwrap();
-    let fit = |run: &mut Run<Net, T>, checkpoints: &Checkpoints, stop: &AtomicBool| {
-        let mut batches = batches(&run.config);
+    let fit = |run: &mut Run<Net, T>, checkpoints: &Checkpoints, at: At| {
+        let stop = AtomicBool::new(false);
+        let [validation, held_out] = [&validation, &chosen_by]
+            .map(|rows| Interrupted { rows, stop: Some(&stop).filter(|_| at == At::Pass) });
+        let mut end = |event: &Event| {
+            let is_last = at == At::Step && matches!(event, Event::Step { .. });
+            stop.fetch_or(is_last, Ordering::Relaxed);
+        };
         let mut watch = Watch {
             validation: Some(&validation),
-            held_out: Some(&chosen_by),
+            held_out: Some(&held_out),
             checkpoints: Some(checkpoints),
-            stop: Some(stop),
-            ..Watch::default()
+            sink: Some(&mut end),
+            stop: Some(&stop),
         };
-        run.fit(&mut batches, &mut watch).unwrap()
+        run.fit(&mut batches(&run.config), &mut watch).unwrap()
     };
-    let (mut whole, never) = (start(), AtomicBool::new(false));
+    let mut whole = start();
     let checkpoints = Checkpoints::open(folder.path().join("whole")).unwrap();
-    assert_eq!(fit(&mut whole, &checkpoints, &never), Outcome::Finished);
-    let mut restarts = 0;
-    let broken = loop {
-        let checkpoints = Checkpoints::open(folder.path().join("broken")).unwrap();
-        let mut run = start();
-        assert_eq!(run.resume(&checkpoints).unwrap(), restarts > 0);
-        assert_eq!(run.state.done, restarts);
-        match fit(&mut run, &checkpoints, &AtomicBool::new(true)) {
-            Outcome::Stopped => restarts += 1,
-            Outcome::Finished => break run,
+    assert_eq!(fit(&mut whole, &checkpoints, At::Never), Outcome::Finished);
+    let (steps, every) = (whole.steps(), whole.config.evaluate_every);
+    let stopped = |turns: [At; 2]| {
+        let (mut restarts, mut interrupted) = (0, Vec::new());
+        loop {
+            let checkpoints = Checkpoints::open(folder.path().join(format!("{turns:?}"))).unwrap();
+            let at = turns[restarts % 2];
+            let mut run = start();
+            run.resume(&checkpoints).unwrap();
+            let before = run.state.done;
+            match fit(&mut run, &checkpoints, at) {
+                Outcome::Finished => break (run, restarts, interrupted),
+                Outcome::Stopped if at == At::Step => assert_eq!(run.state.done, before + 1),
+                Outcome::Stopped => interrupted.push(run.state.done),
+            }
+            // Nothing is lost.
+            let mut kept = start();
+            assert_eq!(kept.resume(&checkpoints).unwrap(), run.state.done > 0);
+            assert_eq!(kept.state.done, run.state.done);
+            restarts += 1;
         }
     };
-    assert_eq!(restarts, whole.steps() - 1);
-    assert!(numbers(&broken.state) == numbers(&whole.state));
-    let best = |run: &Run<Net, T>| run.state.best.clone().unwrap();
-    assert_eq!(best(&broken).info, best(&whole).info);
-    assert!(parameters(&best(&broken).model) == parameters(&best(&whole).model));
-    let mut journal = broken.state.journal.clone();
-    let expected = &whole.state.journal;
-    journal.train_seconds = expected.train_seconds;
-    journal.evaluate_seconds = expected.evaluate_seconds;
-    assert_eq!(&journal, expected);
+    let (broken, restarts, _) = stopped([At::Step; 2]);
+    assert_eq!(restarts, steps);
+    let (again, _, interrupted) = stopped([At::Pass, At::Step]);
+    let due: Vec<usize> = (0..steps).step_by(every).chain([steps]).collect();
+    assert_eq!(interrupted, due);
+    for run in [&broken, &again] {
+        assert!(numbers(&run.state) == numbers(&whole.state));
+        let best = |run: &Run<Net, T>| run.state.best.clone().unwrap();
+        assert_eq!(best(run).info, best(&whole).info);
+        assert!(parameters(&best(run).model) == parameters(&best(&whole).model));
+        let mut journal = run.state.journal.clone();
+        let expected = &whole.state.journal;
+        journal.train_seconds = expected.train_seconds;
+        journal.evaluate_seconds = expected.evaluate_seconds;
+        assert_eq!(&journal, expected);
+    }
     broken
 }
 

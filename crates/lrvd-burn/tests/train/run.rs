@@ -7,7 +7,7 @@ use lrvd_burn::train::{AdaLora, Evaluation, Observer, latest_checkpoint, load_ad
 use lrvd_core::adalora::AdaLoraConfig;
 use lrvd_core::family::VariationalFamily;
 use std::fs;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A run on a single layer, and its batches.
 fn of_one<T: Method<One>>(
@@ -126,14 +126,15 @@ fn patience_ends_a_run_where_its_losses_say() {
         let folder = tempfile::tempdir().unwrap();
         let checkpoints = Checkpoints::open(folder.path().join("checkpoints")).unwrap();
         let (mut notes, mut ended) = (Vec::new(), None);
-        for stop in earlier.into_iter().chain([false]) {
+        for stops in earlier.into_iter().chain([false]) {
             // A rate at which the loss soon goes up and down.
             let (mut run, mut batches) = of_one(lora(), 0.5, &config);
             run.resume(&checkpoints).unwrap();
-            let stop = AtomicBool::new(stop);
+            let stop = AtomicBool::new(false);
             notes.clear();
             let mut note = |event: &Event| match event {
                 Event::Note(text) if text.contains("stopped at step") => notes.push(text.clone()),
+                Event::Step { .. } => stop.store(stops, Ordering::Relaxed),
                 _ => {}
             };
             run.fit(

@@ -22,7 +22,7 @@ use serde_json::json;
 use super::table::table;
 use super::{Outcome, help};
 use crate::args::{self, GlobalArguments, LogArguments};
-use crate::exit::{ExitStatus, stop_flag};
+use crate::exit::{ExitStatus, run_flag};
 use crate::printer::{Format, Printer};
 use crate::progress::{self, Journal};
 
@@ -194,7 +194,7 @@ fn suite(
     if dry_run {
         return describe(suite, options, arms.as_ref(), cluster, printer);
     }
-    let stop = stop_flag()?;
+    let stop = run_flag(printer)?;
     let out = options.out.clone();
     let mut shown = progress::sink(printer, global.progress_style(), &stop);
     if plans {
@@ -322,7 +322,7 @@ fn work(arguments: RunArguments, global: GlobalArguments, printer: Printer) -> O
     let RunArguments { plan: out, index, all, alive, logs } = arguments;
     let of_engine = ["SLURM_ARRAY_TASK_ID", "JOB_COMPLETION_INDEX"];
     let index = index.or_else(|| of_engine.into_iter().filter(|_| !all).find_map(variable));
-    let stop = stop_flag()?;
+    let stop = run_flag(printer)?;
     let options = WorkerOptions {
         name: worker_name(index.is_some()),
         dead_after: Duration::from_secs(alive.dead_after),

@@ -8,16 +8,18 @@ use lrvd_bench::data::Data;
 use lrvd_bench::export::{AdapterReport, inspect_adapter};
 use lrvd_bench::method::MethodName;
 use lrvd_bench::record::CheckpointRecord;
+use lrvd_bench::run::CHECKPOINT_DIR;
 use lrvd_bench::settings::{CheckpointChoice, Layers, Training};
 use lrvd_bench::{Result, TrainOptions, TrainOutcome, UnknownName, train};
 use lrvd_burn::device;
+use lrvd_burn::train::latest_checkpoint;
 use serde_json::json;
 
 use super::config::overrides;
 use super::data::{ExampleArguments, read};
 use super::{Outcome, table};
 use crate::args::{self, GlobalArguments, LogArguments, SettingsArguments};
-use crate::exit::{ExitStatus, stop_flag};
+use crate::exit::{ExitStatus, run_flag};
 use crate::printer::{Format, Printer};
 use crate::progress::{self, Journal};
 
@@ -87,7 +89,7 @@ pub(crate) struct TrainArguments {
 pub(super) fn run(arguments: TrainArguments, global: GlobalArguments, printer: Printer) -> Outcome {
     let logs = arguments.logs.log.clone();
     let data = read(&arguments.examples)?;
-    let stop = stop_flag()?;
+    let stop = run_flag(printer)?;
     let options = options(arguments, &data)?;
     let shown = progress::sink(printer, global.progress_style(), &stop);
     let out = options.out.clone();
@@ -97,7 +99,9 @@ pub(super) fn run(arguments: TrainArguments, global: GlobalArguments, printer: P
         if printer.format == Format::Json {
             printer.document("train", json!({ "complete": false }))?;
         }
-        printer.note("interrupted after a checkpoint; run the same command with --resume");
+        let kept = latest_checkpoint(&options.out.join(CHECKPOINT_DIR))?;
+        let when = if kept.is_some() { "after a checkpoint" } else { "before the first step" };
+        printer.note(&format!("interrupted {when}; run the same command with --resume"));
         return Ok(ExitStatus::Requeue);
     };
     let chosen = match (options.config.checkpoint, &record.checkpoints.best) {

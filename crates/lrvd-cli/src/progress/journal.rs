@@ -14,6 +14,7 @@ use super::LogFormat;
 use crate::printer::Printer;
 
 const METRICS_FILE: &str = "metrics.jsonl";
+const EVALUATED: &str = "evaluated";
 const FINISHED: &str = "finished";
 
 /// Shows events as `shown` does, and writes them down.
@@ -155,11 +156,14 @@ fn read(path: &Path) -> io::Result<Option<String>> {
     }
 }
 
-/// Whether a line is kept if `run` continues after `done` steps.
+/// Whether a line is kept if `run` continues after `done` steps, with the evaluation that was due then.
 fn is_kept(line: &str, run: &str, done: usize) -> bool {
     // A line that a kill cut short is no loss.
     let Ok(line) = serde_json::from_str::<Value>(line) else { return false };
-    line["run"] != run || line["step"].as_u64().is_some_and(|step| step <= done as u64 && done > 0)
+    let is_before = |step| {
+        step <= done as u64 && done > 0 && !(step == done as u64 && line["event"] == EVALUATED)
+    };
+    line["run"] != run || line["step"].as_u64().is_some_and(is_before)
 }
 
 /// Kind, step and values of an event; `None` if it is no number of a run.
@@ -178,7 +182,7 @@ fn described(event: &Event, step: usize) -> Option<(&'static str, usize, Value)>
         }
         Event::Evaluated { done, metric, value, total_rank, .. } => {
             let values = json!({ "metric": metric, "value": value, "total_rank": total_rank });
-            ("evaluated", *done, values)
+            (EVALUATED, *done, values)
         }
         Event::Pruned { done, before, after } => {
             ("pruned", *done, json!({ "before": before, "after": after }))
@@ -330,15 +334,22 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let out = folder.path();
         let pruned = Event::Pruned { done: 2, before: 12, after: 7 };
-        tell(out, &[started("a / b", 0), step(1), step(2), pruned, step(3)]);
+        let evaluated = |done| {
+            let (metric, value) = ("accuracy".to_owned(), 0.5);
+            Event::Evaluated { done, metric, value, nll: None, total_rank: 7 }
+        };
+        let events = [started("a / b", 0), step(1), evaluated(1), step(2), pruned, evaluated(2)];
+        tell(out, &[&events[..], &[step(3)]].concat());
         // A kill in the middle of a line.
         let mut file = OpenOptions::new().append(true).open(out.join(METRICS_FILE)).unwrap();
         // A byte that is not UTF-8, too.
         file.write_all(b"{\"run\":\"a / b\",\"ev\xff").unwrap();
         tell(out, &[started("a / c", 0), step(1)]);
-        tell(out, &[started("a / b", 2), step(3)]);
+        // The checkpoint of step 2 was written before the evaluation of that step.
+        tell(out, &[started("a / b", 2), evaluated(2), step(3)]);
         let c = "c run 0, c step 1";
-        let both = format!("b run 0, b step 1, b step 2, b pruned 2, {c}, b run 2, b step 3");
+        let first = "b run 0, b step 1, b evaluated 1, b step 2, b pruned 2";
+        let both = format!("{first}, {c}, b run 2, b evaluated 2, b step 3");
         assert_eq!(lines(out), both);
         let finished = |label: &str| Event::RunFinished {
             label: label.into(),

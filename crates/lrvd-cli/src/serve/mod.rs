@@ -45,6 +45,7 @@ mod typed;
 
 pub(crate) use model::{Limits, Model};
 pub(crate) use models::check_name;
+pub(crate) use routes::log_signal;
 pub(crate) use server::Server;
 
 const CLASSIFY: &str = "/v1/classify";

@@ -31,6 +31,7 @@ use super::share::share;
 use super::stream::{Streamed, stream};
 use super::systemone::ModelList;
 use super::{ADAPTERS, MODELS, adapters};
+use crate::printer::Printer;
 
 /// The paths where no model is asked.
 const PATHS: [&str; 8] =
@@ -229,9 +230,8 @@ impl Drop for Ended {
         let known = paths.find(|known| known == path).unwrap_or("other");
         let labels = vec![("path", known.to_owned()), ("status", status.as_str().to_owned())];
         app.metrics.requests.get_or_create(&labels).inc();
-        let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let line = Line {
-            time: now.map_or(0.0, |d| d.as_millis() as f64 / 1e3),
+            time: now(),
             method: method.as_str(),
             path,
             status: status.as_u16(),
@@ -242,6 +242,18 @@ impl Drop for Ended {
             app.printer.note(&line);
         }
     }
+}
+
+/// Seconds since 1970.
+fn now() -> f64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.map_or(0.0, |since| since.as_millis() as f64 / 1e3)
+}
+
+/// Writes the line of a signal into the log.
+pub(crate) fn log_signal(printer: Printer, signal: &str, ends: bool) {
+    let line = serde_json::json!({ "time": now(), "signal": signal, "ends_server": ends });
+    printer.note(&line.to_string());
 }
 
 /// The body of a stream, which ends with its last event or its connection.

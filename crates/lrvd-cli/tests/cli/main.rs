@@ -7,5 +7,6 @@ mod hub;
 mod pins;
 mod script;
 mod serve;
+mod signals;
 mod streams;
 mod support;

@@ -264,6 +264,23 @@ fn under_overload_every_request_gets_an_answer_or_a_rejection_also_when_it_is_st
     server.stop();
 }
 
+/// As rotators of logs and closed terminals send them.
+#[test]
+fn signals_that_are_not_for_its_end_are_logged() {
+    let dir = classifier();
+    let server = Server::start(&dir, "out");
+    let names = ["HUP", "USR1", "USR2"];
+    for name in names {
+        signal(&server.child, &format!("-{name}"));
+        assert_eq!(server.get("/readyz").status, 200, "{name}");
+    }
+    let log = server.stop();
+    for name in names {
+        let line = format!(r#""ends_server":false,"signal":"SIG{name}""#);
+        assert_eq!(log.matches(&line).count(), 1, "{name}: {log}");
+    }
+}
+
 #[test]
 fn a_connection_that_sends_or_reads_nothing_is_closed() {
     let dir = classifier();

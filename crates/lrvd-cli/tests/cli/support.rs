@@ -62,6 +62,8 @@ pub(crate) struct Sandbox(TempDir);
 impl Sandbox {
     /// With `train.tsv` and `dev.csv`, whose rule is easy to learn.
     pub(crate) fn new() -> Self {
+        #[cfg(unix)]
+        obey_signals();
         let dir = Self(tempfile::tempdir().unwrap());
         for name in ["train.tsv", "dev.csv"] {
             dir.write(name, dir.bytes(&format!("@tests/data/{name}")));
@@ -180,6 +182,21 @@ pub(crate) fn with(usual: &str, more: &str) -> String {
         }
     }
     format!("{} {more}", words.join(" "))
+}
+
+/// Lets children obey SIGHUP and SIGINT, also where the tests were started to ignore them: a program that is started has those
+/// signals by default that have a handler here.
+#[cfg(unix)]
+fn obey_signals() {
+    use signal_hook::consts::{SIGHUP, SIGINT};
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(|| {
+        for signal in [SIGHUP, SIGINT] {
+            let always = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(true));
+            let end = signal_hook::flag::register_conditional_shutdown;
+            end(signal, 128 + signal, always).unwrap();
+        }
+    });
 }
 
 #[cfg(unix)]

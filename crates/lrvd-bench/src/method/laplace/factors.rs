@@ -10,7 +10,7 @@ use lrvd_core::metrics::{log_softmax, softmax};
 use lrvd_core::noise::{NoiseKey, fill_normal_f64};
 use lrvd_models::{AutoModel, TokenBatch};
 
-use super::{Seen, Used, Watch};
+use super::{Inputs, Seen, Used, Watch};
 use crate::error::Burn;
 use crate::settings::LaplaceSettings as Settings;
 
@@ -127,22 +127,21 @@ pub(super) struct Curvatures {
 }
 
 impl Curvatures {
-    /// `scale` times the Fisher matrix over `examples` in passes of `batch_size` rows, exact in the
+    /// `scale` times the Fisher matrix over the examples of `inputs` in passes of its batch size, exact in the
     /// labels, Kronecker-factored over rows, with at most `memory` bytes for the squares of wide factors.
     pub(super) fn of(
         watch: &Watch,
-        examples: &dyn Examples<Input = TokenBatch>,
-        batch_size: usize,
+        inputs: &Inputs<'_>,
         settings: &Settings,
         scale: f64,
         memory: usize,
     ) -> Burn<Self> {
-        let labels = watch.observed.width;
+        let (labels, examples) = (watch.observed.width, inputs.examples);
         let seeds = labels - 1;
         let mut sums: Vec<Option<AdapterSums>> = watch.modules.iter().map(|_| None).collect();
         let mut log_likelihood = 0.0;
         let sizes: Vec<usize> = (0..examples.len()).map(|i| examples.size(i)).collect();
-        let size = (batch_size / seeds.max(1)).max(1);
+        let size = (inputs.batch_size / seeds.max(1)).max(1);
         for indices in evaluation_batches(&sizes, size)? {
             let batch = examples.input(&indices)?;
             let mut outcome = Ok(Vec::new());
@@ -152,6 +151,7 @@ impl Curvatures {
             });
             outcome?;
             log_likelihood += likelihood(&seen, examples, &indices, labels)?;
+            inputs.passed(0)?;
             for used in &seen.uses {
                 let expected: usize = sums.iter().flatten().map(AdapterSums::wide_bytes).sum();
                 let sum = &mut sums[used.module];

@@ -135,8 +135,8 @@ impl Method<AutoModel> for Laplace {
         let train = picked.as_ref().map_or(data.train, |picked| picked);
         let scale = all as f64 / train.len().max(1) as f64;
         let watch = Watch::new(model, self.settings.layers, train)?;
-        let rows = data.inputs.batch_size;
-        let curvatures = Curvatures::of(&watch, train, rows, &self.settings, scale, SQUARES)?;
+        let inputs = data.inputs(train);
+        let curvatures = Curvatures::of(&watch, &inputs, &self.settings, scale, SQUARES)?;
         let prior_precision = self.prior_precision(&watch, &curvatures, data)?;
         let entries = curvatures.blocks.iter().map(CurvatureBlock::n_factor_entries);
         let stored = 1 + entries.sum::<usize>();
@@ -191,6 +191,7 @@ fn gaussian_logits(
             }
         }
         all.extend(examples);
+        inputs.passed(indices.len())?;
     }
     restore_order(&batches, all)
 }

@@ -32,7 +32,7 @@ fn curvatures(model: &AutoModel, inputs: &Asked<'_>, settings: &Settings) -> Cur
 /// With so many bytes for squares.
 fn within(memory: usize, model: &AutoModel, inputs: &Asked<'_>, settings: &Settings) -> Curvatures {
     let watch = Watch::new(model, settings.layers, &inputs.examples).unwrap();
-    Curvatures::of(&watch, &inputs.examples, inputs.batch_size, settings, 1.0, memory).unwrap()
+    Curvatures::of(&watch, &inputs.all(), settings, 1.0, memory).unwrap()
 }
 
 /// What a block says of a fixed random direction, and its size.
@@ -191,9 +191,9 @@ fn posthoc_the_same_data_twice_is_the_same_as_a_scale_of_two() {
     let twice: Vec<TokenisedExample> = once.iter().chain(&once).cloned().collect();
     let model = deberta(SHARED_KEYS);
     let of = |examples: &[TokenisedExample], settings: &Settings, scale: f64| {
-        let Asked { examples, batch_size } = inputs_of(examples.to_vec(), 4);
-        let watch = Watch::new(&model, Layers::All, &examples).unwrap();
-        Curvatures::of(&watch, &examples, batch_size, settings, scale, usize::MAX).unwrap()
+        let inputs = inputs_of(examples.to_vec(), 4);
+        let watch = Watch::new(&model, Layers::All, &inputs.examples).unwrap();
+        Curvatures::of(&watch, &inputs.all(), settings, scale, usize::MAX).unwrap()
     };
     let cut = Settings { low_rank_from: 20, low_rank: 4, ..Settings::default() };
     for settings in [whole(), cut] {
@@ -249,8 +249,7 @@ fn posthoc_the_predictive_is_centred_at_the_trained_model_and_tends_to_it() {
     let inputs = inputs(&[5, 2, 7, 4], 8);
     let model = deberta(SHARED_KEYS);
     let watch = Watch::new(&model, Layers::All, &inputs.examples).unwrap();
-    let curvatures =
-        Curvatures::of(&watch, &inputs.examples, inputs.batch_size, &whole(), 1.0, 0).unwrap();
+    let curvatures = Curvatures::of(&watch, &inputs.all(), &whole(), 1.0, 0).unwrap();
     let logits = inputs.all().logits(&model, &Pass::mean()).unwrap().values;
     let trained = softmax(&logits, LABELS).unwrap();
     let found = gaussian_logits(&watch, &curvatures, &inputs.all(), &[1.0, 1e12]).unwrap();
