@@ -3,6 +3,7 @@
 use std::{fmt, io};
 
 pub use anyhow::Error;
+use anyhow::anyhow;
 use lrvd_models::Error as ModelsError;
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -94,6 +95,14 @@ fn is_of_the_machine(error: &io::Error) -> bool {
     error.raw_os_error().is_some() && !is_of_the_path
 }
 
+/// The error of what needs a feature of this program that was left out of it.
+pub fn left_out(feature: &str) -> Error {
+    anyhow!(
+        "this program was built without its feature `{feature}`: `cargo install --path crates/lrvd-cli` installs it with all \
+         that it usually has, `--features {feature}` adds this one to a build"
+    )
+}
+
 /// Why the model cannot read an input, in words that name no place of this machine; `None` if the input did not cause the error.
 pub fn unreadable(error: &Error) -> Option<String> {
     match (error.downcast_ref(), kind_of(error)) {
@@ -109,8 +118,6 @@ pub fn unreadable(error: &Error) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use anyhow::anyhow;
-
     use super::*;
 
     #[test]

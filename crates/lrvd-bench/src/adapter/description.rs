@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use anyhow::{Context as _, bail};
+use lrvd_burn::files::is_file;
 use lrvd_core::metrics::RiskCoverage;
 use lrvd_models::deberta::Pooling;
 use serde::{Deserialize, Serialize};
@@ -233,13 +234,13 @@ impl Description {
         let [texts, classes] = [LANGUAGE_FILE, CLASSIFIER_FILE].map(|name| dir.join(name));
         for file in [&texts, &classes] {
             // A folder or a link to nothing is a damaged description, and not an adapter without one.
-            if file.symlink_metadata().is_ok() && !file.is_file() {
+            if file.symlink_metadata().is_ok() && !is_file(file)? {
                 bail!("`{}` is not a file, expected the description of an adapter", file.display());
             }
         }
-        let description = if texts.is_file() {
+        let description = if is_file(&texts)? {
             Self::Language(read_versioned(&texts, SCHEMA)?)
-        } else if classes.is_file() {
+        } else if is_file(&classes)? {
             Self::Classifier(read_versioned(&classes, SCHEMA)?)
         } else {
             return Ok(None);

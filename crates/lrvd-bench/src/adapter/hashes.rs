@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{anyhow, bail};
+use lrvd_burn::files::is_file;
 use lrvd_burn::peft::{POSTERIOR_FILE, WEIGHTS_FILE};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -103,14 +104,16 @@ fn compare(
 }
 
 fn present(dir: &Path, names: &[&str]) -> Result<BTreeMap<String, String>> {
-    let files = names.iter().map(|name| (name, dir.join(name))).filter(|(_, file)| file.is_file());
-    files
-        .map(|(name, file)| {
+    let mut found = BTreeMap::new();
+    for &name in names {
+        let file = dir.join(name);
+        if is_file(&file)? {
             let is_json = file.extension().is_some_and(|extension| extension == "json");
             let hash = if is_json { digest(read_json(&file)?) } else { sha256_file(&file)? };
-            Ok(((*name).to_owned(), hash))
-        })
-        .collect()
+            found.insert(name.to_owned(), hash);
+        }
+    }
+    Ok(found)
 }
 
 fn digest(mut value: Value) -> String {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use anyhow::anyhow;
 use burn::module::Module as _;
 use burn::tensor::{DType, Device};
+use lrvd_burn::files::is_file;
 use lrvd_burn::host::values;
 use lrvd_burn::sampling::Pass;
 use lrvd_burn::train::{DrawSeed, token_answers};
@@ -189,7 +190,7 @@ impl SavedLanguageModel {
         let own = (self.dir != *base).then_some(&self.dir);
         for folder in own.into_iter().chain([base]) {
             let file = folder.join(GENERATION_FILE);
-            if file.is_file() {
+            if is_file(&file)? {
                 let settings = read_unique(&file)?;
                 let keys = unused_settings(&settings);
                 unused.add_names("key", &keys, format_args!("`{}`", file.display()));

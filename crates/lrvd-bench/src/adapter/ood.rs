@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::{anyhow, bail};
-use lrvd_burn::files::{HostTensor, WeightStore, write_safetensors};
+use lrvd_burn::files::{HostTensor, WeightStore, is_file, write_safetensors};
 use lrvd_burn::host::values;
 use lrvd_burn::peft::WEIGHTS_FILE;
 use lrvd_burn::train::{Examples as _, evaluation_batches, restore_order};
@@ -230,7 +230,7 @@ impl OodDetector {
 
     pub fn read(classifier: &SavedClassifier) -> Result<Self> {
         let path = classifier.folder().join(FILE);
-        if !path.is_file() {
+        if !is_file(&path)? {
             bail!("`{}` is not there: run `lrvd ood fit` first", path.display());
         }
         let file = WeightStore::open(&path)?;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, anyhow, bail};
 use burn::module::Module as _;
 use burn::tensor::Device;
-use lrvd_burn::files::{AtomicDir, write_atomic};
+use lrvd_burn::files::{AtomicDir, first_file, is_dir, is_file, is_there, write_atomic};
 use lrvd_burn::model::{NamedModule, ranks};
 use lrvd_burn::peft::{
     AdaLoraConfig, CapReport, ExportLayout, ExportSummary, POSTERIOR_FILE, PeftAdapter, PeftConfig,
@@ -22,7 +22,7 @@ use super::description::{
 };
 use super::seen::SeenRows;
 use super::{PEFT_CONFIG, encoder_only};
-use crate::backbone::{Backbone, locate_model, split_revision};
+use crate::backbone::{Backbone, locate_model, may_be_there, split_revision};
 use crate::error::{Kind, Result};
 use crate::eval::{RunContext, mean_scores, targets};
 use crate::method::{DynMethod, FittedRows, Intervals};
@@ -70,7 +70,9 @@ impl OpenOptions {
 
 /// `model` at a revision, as one name: `owner/name@revision`.
 pub fn named_at(model: &str, revision: Option<&str>) -> Result<String> {
-    if let (Some(revision), true) = (revision, Path::new(model).exists()) {
+    if let Some(revision) = revision
+        && is_there(Path::new(model))?
+    {
         bail!(
             "`--revision {revision}` is for a repository of the hub, and `{model}` is a file or folder"
         );
@@ -80,7 +82,7 @@ pub fn named_at(model: &str, revision: Option<&str>) -> Result<String> {
 
 fn at_revision(model: &str, revision: Option<&str>) -> String {
     match revision {
-        Some(revision) if !Path::new(model).exists() => format!("{model}@{revision}"),
+        Some(revision) if !may_be_there(model) => format!("{model}@{revision}"),
         _ => model.to_owned(),
     }
 }
@@ -116,15 +118,16 @@ impl fmt::Debug for Base {
 }
 
 /// The output folder of the run that the checkpoint `dir` is of; `None` if `dir` is not one.
-fn run_of(dir: &Path) -> Option<&Path> {
-    let is_checkpoint = dir.join(CHECKPOINT_VALUES).is_file();
-    dir.parent().and_then(Path::parent).filter(|_| is_checkpoint)
+fn run_of(dir: &Path) -> Result<Option<&Path>> {
+    let is_checkpoint = is_file(&dir.join(CHECKPOINT_VALUES))?;
+    Ok(dir.parent().and_then(Path::parent).filter(|_| is_checkpoint))
 }
 
 impl Adapter {
-    pub fn is_at(dir: &Path) -> bool {
-        [PEFT_CONFIG, SETTINGS_FILE, CHECKPOINT_VALUES].iter().any(|name| dir.join(name).is_file())
-            || dir.join(ADAPTER_DIR).join(PEFT_CONFIG).is_file()
+    pub fn is_at(dir: &Path) -> Result<bool> {
+        let own = [PEFT_CONFIG, SETTINGS_FILE, CHECKPOINT_VALUES].map(|name| dir.join(name));
+        let files = own.into_iter().chain([dir.join(ADAPTER_DIR).join(PEFT_CONFIG)]);
+        Ok(first_file(files)?.is_some())
     }
 
     /// Whether `dir` holds an adapter of a language model that was trained here on texts, or a run of one.
@@ -134,12 +137,12 @@ impl Adapter {
                 return Ok(true);
             }
         }
-        is_run_on_texts(run_of(dir).unwrap_or(dir))
+        is_run_on_texts(run_of(dir)?.unwrap_or(dir))
     }
 
     /// Reads a PEFT folder, the output of a training run, or one of its checkpoints, whose model is rebuilt on `device`.
     pub fn open(dir: &Path, options: &OpenOptions, device: &Device) -> Result<Self> {
-        if !dir.is_dir() {
+        if !is_dir(dir)? {
             bail!("there is no folder `{}`", dir.display());
         }
         if let Some(adapter) = Self::finished(dir, options)? {
@@ -147,9 +150,10 @@ impl Adapter {
         }
         // The newest one, where the output folder is named, and not a checkpoint.
         let newest = || latest_checkpoint(&dir.join(CHECKPOINT_DIR));
-        let (out, named) = (run_of(dir).unwrap_or(dir), run_of(dir).map(|_| dir));
+        let run = run_of(dir)?;
+        let (out, named) = (run.unwrap_or(dir), run.map(|_| dir));
         let found = match named {
-            None if dir.join(SETTINGS_FILE).is_file() => newest()?,
+            None if is_file(&dir.join(SETTINGS_FILE))? => newest()?,
             named => named.map(Path::to_owned),
         };
         let Some(found) = found else {
@@ -159,9 +163,9 @@ impl Adapter {
                 dir.display()
             );
         };
-        match rebuild(out, named, device) {
+        match rebuild(out, named, options, device) {
             // A run that is still training removes a checkpoint once it has written a newer one, and at its end all.
-            Err(_) if named.is_none() && !found.exists() => Self::open(dir, options, device),
+            Err(_) if named.is_none() && !is_there(&found)? => Self::open(dir, options, device),
             rebuilt => {
                 let (folder, files, warning) = rebuilt?;
                 let (kind, warnings) = ("checkpoint", vec![warning]);
@@ -183,7 +187,7 @@ impl Adapter {
 
     fn finished(dir: &Path, options: &OpenOptions) -> Result<Option<Self>> {
         for (kind, folder) in [("adapter", dir.to_owned()), ("run", dir.join(ADAPTER_DIR))] {
-            if folder.join(PEFT_CONFIG).is_file() {
+            if is_file(&folder.join(PEFT_CONFIG))? {
                 let (files, mut warnings) = AdapterFiles::read(&folder, options.allow_changed)?;
                 let mut unused = Unused::default();
                 for tensor in &files.peft.ignored {
@@ -256,26 +260,10 @@ impl Adapter {
 
     /// The base that the options name, else the one of the description, else that of PEFT's file.
     fn named_base(&self) -> Result<Backbone> {
-        let folder = self.folder.display();
-        if let Some(name) = self.options.base_model()? {
-            return Backbone::open(locate_model(&name)?);
-        }
         let PeftConfig { base_model_name_or_path, revision, .. } = &self.files.peft.config;
         let described = self.files.description.as_ref().map(|known| known.base().name.clone());
         let named = || Some(at_revision(base_model_name_or_path.as_ref()?, revision.as_deref()));
-        let name = described.or_else(named).ok_or_else(|| {
-            anyhow!("`{folder}` does not name its base model; pass `--model DIR|HUB-ID`")
-        })?;
-        let location = locate_model(&name);
-        // An exported adapter has the last part of a path only, which may be a repository without an owner, too.
-        let is_last_part = !name.contains(['/', '\\']);
-        let missing = || {
-            format!(
-                "`{folder}` names its base model `{name}`, and there is no such folder here; pass `--model DIR|HUB-ID`"
-            )
-        };
-        let location = if is_last_part { location.with_context(missing) } else { location };
-        Backbone::open(location?)
+        base_of(&self.options, &self.folder, described.or_else(named))
     }
 
     fn check_base(&self, backbone: &Backbone) -> Result<Vec<String>> {
@@ -304,8 +292,12 @@ impl Adapter {
         let posterior = self.files.posterior.as_ref();
         let posterior = posterior.filter(|posterior| posterior.header.seed.is_some());
         let own = posterior.map(|_| self.folder.join(POSTERIOR_FILE)).into_iter().chain(of_run);
-        let found: Vec<String> =
-            own.filter(|file| file.is_file()).map(|file| file.display().to_string()).collect();
+        let mut found = Vec::new();
+        for file in own {
+            if is_file(&file)? {
+                found.push(file.display().to_string());
+            }
+        }
         if self.files.description.is_some() || found.is_empty() {
             return Ok(());
         }
@@ -347,14 +339,32 @@ impl Adapter {
     }
 }
 
+/// The base model that the options name, else the one that `folder` names, which may have been made on another machine.
+fn base_of(options: &OpenOptions, folder: &Path, named: Option<String>) -> Result<Backbone> {
+    if let Some(name) = options.base_model()? {
+        return Backbone::open(locate_model(&name)?);
+    }
+    let folder = folder.display();
+    let name = named.ok_or_else(|| {
+        anyhow!("`{folder}` does not name its base model; pass `--model DIR|GGUF|HUB-ID`")
+    })?;
+    locate_model(&name).and_then(Backbone::open).with_context(|| {
+        format!(
+            "`{folder}` names its base model `{name}`, which cannot be opened here: `--model DIR|GGUF|HUB-ID` gives its new \
+             place"
+        )
+    })
+}
+
 /// The model at the checkpoint that is `named`, or at the newest one, its folder, and the warning that the run is not finished.
 fn rebuild(
     out: &Path,
     named: Option<&Path>,
+    options: &OpenOptions,
     device: &Device,
 ) -> Result<(PathBuf, AdapterFiles, String)> {
     let settings = TrainSettings::read(out)?;
-    let backbone = Backbone::open(locate_model(&settings.model)?)?;
+    let backbone = base_of(options, out, Some(settings.model.clone()))?;
     let task = settings.without_rows(&backbone)?;
     let mut run = settings.start(&backbone, &task, device).fresh()?;
     // Not before the model is there, which takes longer than a checkpoint may live.
@@ -525,7 +535,7 @@ impl AdapterFiles {
         let warnings = check.transpose()?.unwrap_or_default();
         let peft = PeftAdapter::read(folder)?;
         let peft = encoder_only::join(peft, description.as_ref(), folder)?;
-        let has_posterior = folder.join(POSTERIOR_FILE).is_file();
+        let has_posterior = is_file(&folder.join(POSTERIOR_FILE))?;
         let posterior = has_posterior.then(|| PeftPosterior::read(folder, &peft)).transpose()?;
         Ok((Self { peft, posterior, description }, warnings))
     }

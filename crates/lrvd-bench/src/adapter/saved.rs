@@ -681,6 +681,18 @@ mod tests {
         assert!(shared(&two, &three) > 20);
     }
 
+    /// A loop of links stands for a folder that may not be searched.
+    #[cfg(unix)]
+    #[test]
+    fn a_folder_that_cannot_be_seen_is_not_one_without_an_adapter() {
+        let folder = tempfile::tempdir().unwrap();
+        let looped = folder.path().join("loop");
+        std::os::unix::fs::symlink(&looped, &looped).unwrap();
+        let found = Adapter::open(&looped, &OpenOptions::default(), &Device::flex());
+        let error = found.unwrap_err().to_string();
+        assert!(error.starts_with("cannot look at `"), "{error}");
+    }
+
     #[test]
     fn an_adapter_of_another_base_is_an_error_of_its_kind() {
         let (nano, stories) = (base("deberta-v3-nano"), base("stories260K"));

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context as _, bail};
-use lrvd_burn::files::{HostDType, HostTensor, WeightStore, write_safetensors};
+use lrvd_burn::files::{HostDType, HostTensor, WeightStore, is_file, write_safetensors};
 use serde::Serialize;
 
 use crate::data::PreparedTask;
@@ -138,7 +138,7 @@ impl SeenRows {
     /// Those of the adapter in `folder`; none without the file.
     pub(super) fn read(folder: &Path) -> Result<Self> {
         let path = folder.join(ROWS_FILE);
-        if !path.is_file() {
+        if !is_file(&path)? {
             return Ok(Self::default());
         }
         let file = WeightStore::open(&path)?;

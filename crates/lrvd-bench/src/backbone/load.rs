@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use anyhow::{anyhow, bail};
 use burn::tensor::{DType, Device};
 use lrvd_burn::adapter::BaseBits;
-use lrvd_burn::files::{HostTensor, WeightStore};
+use lrvd_burn::files::{HostTensor, WeightStore, is_dir, is_file, is_there};
 use lrvd_core::noise::NoiseKey;
 use lrvd_models::deberta::{DebertaClassifier, DebertaConfig, Pooling, ProblemType};
 use lrvd_models::llama::gguf::GgufModel;
@@ -80,12 +80,15 @@ impl Backbone {
         let store = architecture.open_weights(&location.folder)?;
         let hash = |file: &Path| {
             let name = file.file_name().unwrap_or_default().to_string_lossy();
-            Ok((name.into_owned(), sha256_file(file)?))
+            Ok::<_, Error>((name.into_owned(), sha256_file(file)?))
         };
         let hashes = store.files().map(hash).collect::<Result<_>>()?;
-        let read = READ_FILES.map(|name| location.folder.join(name)).into_iter();
-        let read = read.filter(|file| file.is_file()).map(|file| hash(&file));
-        let files = read.collect::<Result<_>>()?;
+        let mut files = BTreeMap::new();
+        for file in READ_FILES.map(|name| location.folder.join(name)) {
+            if is_file(&file)? {
+                files.extend([hash(&file)?]);
+            }
+        }
         let [_, classifier] = architecture.head();
         let has_head = store.contains(&format!("{classifier}.weight"));
         Ok(Self { location, architecture, tokenizer, hashes, files, has_head, shared: None })
@@ -478,7 +481,7 @@ impl ModelLocation {
     /// A name that still finds the model from another working directory.
     pub(crate) fn lasting_name(&self) -> String {
         // A repository keeps its name: where its files lie is the cache's business.
-        if repository(&self.name).is_some() && !Path::new(&self.name).exists() {
+        if repository(&self.name).is_some() && !may_be_there(&self.name) {
             return self.name.clone();
         }
         let folder = self.folder.canonicalize();
@@ -486,18 +489,23 @@ impl ModelLocation {
     }
 }
 
+/// `true` if something is at `path`, or what is there cannot be seen.
+pub(crate) fn may_be_there(path: &str) -> bool {
+    is_there(Path::new(path)).unwrap_or(true)
+}
+
 /// `true` if `name` is the id of a repository with its owner, and not a place on this machine. A name without an owner may be
 /// the last part of a path.
 pub(crate) fn is_hub_id(name: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/-_.@".contains(c);
     let is_owned = repository(name).is_some_and(|(id, _)| id.contains('/'));
-    is_owned && name.chars().all(plain) && !Path::new(name).exists()
+    is_owned && name.chars().all(plain) && !may_be_there(name)
 }
 
 /// The name of a model without the revision of a repository, and the revision.
 pub(crate) fn split_revision(name: &str) -> (&str, Option<&str>) {
     match repository(name) {
-        Some(found) if !Path::new(name).exists() => found,
+        Some(found) if !may_be_there(name) => found,
         _ => (name, None),
     }
 }
@@ -523,8 +531,8 @@ fn locate(
     from_hub: impl Fn(&str, &str) -> Result<(PathBuf, Option<String>)>,
 ) -> Result<ModelLocation> {
     let path = Path::new(model);
-    let adapter = ["", "adapter"].map(|inner| path.join(inner).join(ADAPTER_CONFIG));
-    if !path.join("config.json").is_file() && adapter.iter().any(|file| file.is_file()) {
+    let has = |file: &str| is_file(&path.join(file));
+    if !has("config.json")? && (has(ADAPTER_CONFIG)? || has("adapter/adapter_config.json")?) {
         bail!(
             "model `{model}`: this is an adapter (`{ADAPTER_CONFIG}`), and a model is needed: pass the base that the adapter \
              was trained on, or a merged model (`lrvd export --to merged {model} --out FOLDER`)"
@@ -565,10 +573,10 @@ pub(crate) fn local(path: &Path) -> Result<Option<PathBuf>> {
     if GgufModel::is_at(path) {
         return Ok(Some(path.to_owned()));
     }
-    if !path.is_dir() {
+    if !is_dir(path)? {
         return Ok(None);
     }
-    if path.join("config.json").is_file() {
+    if is_file(&path.join("config.json"))? {
         return Ok(Some(path.to_owned()));
     }
     let entries = std::fs::read_dir(path).map_err(cannot("list", path))?;
@@ -668,6 +676,20 @@ mod tests {
         assert_eq!(split_revision("a/b@v1"), ("a/b", Some("v1")));
         assert_eq!(split_revision("/srv/models/b@v1"), ("/srv/models/b@v1", None));
         assert!(is_hub_id("a/b@v1") && is_hub_id("a/b") && !is_hub_id("gpt2"));
+    }
+
+    /// A loop of links stands for a folder that may not be searched.
+    #[cfg(unix)]
+    #[test]
+    fn a_place_that_cannot_be_seen_is_not_asked_of_the_hub() {
+        let folder = tempfile::tempdir().unwrap();
+        let looped = folder.path().join("loop");
+        std::os::unix::fs::symlink(&looped, &looped).unwrap();
+        let name = looped.join("base").display().to_string();
+        let found = locate(&name, |_, _| panic!("asked of the hub"));
+        let error = found.unwrap_err().to_string();
+        assert!(error.starts_with("cannot look at `"), "{error}");
+        assert!(may_be_there(&name) && split_revision(&name) == (&*name, None));
     }
 
     #[test]

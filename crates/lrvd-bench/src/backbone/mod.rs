@@ -7,13 +7,12 @@ mod hub;
 mod hub {
     use std::path::PathBuf;
 
-    use crate::error::Result;
+    use crate::error::{Result, left_out};
 
     pub(super) fn snapshot(id: &str, _revision: &str) -> Result<(PathBuf, Option<String>)> {
-        anyhow::bail!(
-            "model `{id}`: there is no such folder, and this program was built without its feature `hub`, which \
-             downloads models; build with it (`--features hub`), or pass `--model FOLDER`"
-        );
+        let here =
+            format!("model `{id}`: there is no such folder here, and it cannot be downloaded");
+        Err(left_out("hub").context(here))
     }
 
     pub(super) use snapshot as config;
@@ -24,7 +23,7 @@ mod shipped;
 pub(crate) use architecture::{Architecture, Sizes};
 pub(crate) use load::{
     Backbone, GENERATION_FILE, Head, ModelLocation, READ_FILES, check_end, is_hub_id,
-    load_language_model, load_model, local, locate_config, locate_model, open_tokenizer,
-    shared_name, split_revision,
+    load_language_model, load_model, local, locate_config, locate_model, may_be_there,
+    open_tokenizer, shared_name, split_revision,
 };
 pub(crate) use shipped::{public_place, shipped};

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use anyhow::bail;
+use lrvd_burn::files::is_there;
 use serde::Deserialize;
 
 use super::locate::{FileSet, locate};
@@ -160,7 +161,7 @@ struct Seed {
 impl GeneratedMark {
     fn read(folder: &Path) -> Result<Option<Self>> {
         let file = folder.join(MARK);
-        if !file.exists() {
+        if !is_there(&file)? {
             return Ok(None);
         }
         match serde_json::from_str(&read_text(&file)?) {

@@ -13,6 +13,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{anyhow, ensure};
+use lrvd_burn::files::is_dir;
 
 use super::{Format, Origin, SplitName};
 use crate::error::{Kind, Result};
@@ -80,14 +81,14 @@ const SHARDS: &str = "-*-of-*.parquet";
 /// Finds both splits of `task` below `data_dir`; reads no file.
 pub(super) fn locate(data_dir: &Path, task: Task) -> Result<Located> {
     ensure!(
-        data_dir.is_dir(),
+        is_dir(data_dir)?,
         "data directory `{}` does not exist or is not a directory",
         data_dir.display()
     );
     let mut has_validation = false;
     for files in &task.row().files {
         for folder in files.folders.iter().map(|folder| data_dir.join(folder)) {
-            if !folder.is_dir() {
+            if !is_dir(&folder)? {
                 continue;
             }
             let names = file_names(&folder)?;

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::anyhow;
 use burn::tensor::{DType, Device};
-use lrvd_burn::files::HostTensor;
+use lrvd_burn::files::{HostTensor, is_file};
 use lrvd_burn::host::{HostAdapter, HostNoise, values};
 use lrvd_burn::peft::{PeftAdapter, PeftModule, attach_peft, posterior_family_name};
 use lrvd_burn::sampling::Pass;
@@ -232,9 +232,9 @@ pub struct BaseReport {
 }
 
 /// Whether there is a base checkpoint at `path`, of Hugging Face's kind or a GGUF file.
-pub fn is_base(path: &Path) -> bool {
-    path.join("config.json").is_file()
-        || local(path).map_or(true, |found| found.is_some_and(|m| m.is_file()))
+pub fn is_base(path: &Path) -> Result<bool> {
+    let is_gguf = || local(path).map_or(true, |found| found.is_some_and(|file| file.is_file()));
+    Ok(is_file(&path.join("config.json"))? || is_gguf())
 }
 
 pub fn inspect_base(dir: &Path) -> Result<BaseReport> {
@@ -293,7 +293,7 @@ pub struct ModelCheck {
 /// that lies beside it. With `allow_changed` it may have other hashes than its description has.
 pub fn check_model(dir: &Path, device: &Device, allow_changed: bool) -> Result<ModelCheck> {
     let options = OpenOptions { allow_changed, ..OpenOptions::default() };
-    let source = Adapter::is_at(dir);
+    let source = Adapter::is_at(dir)?;
     let source = source.then(|| Adapter::open(dir, &options, device)).transpose()?;
     let adapter = source.as_ref().map(|source| &source.files.peft);
     let factors = |module: &PeftModule| 2 + usize::from(module.e.is_some());
@@ -303,7 +303,7 @@ pub fn check_model(dir: &Path, device: &Device, allow_changed: bool) -> Result<M
         adapter_tensors: adapter.map(tensors),
         ..ModelCheck::default()
     };
-    if adapter.is_some() && !is_base(dir) {
+    if adapter.is_some() && !is_base(dir)? {
         return Ok(check);
     }
     let folder = local(dir)?.unwrap_or_else(|| dir.to_owned());

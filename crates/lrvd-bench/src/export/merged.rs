@@ -8,7 +8,7 @@ use std::path::Path;
 
 use anyhow::{anyhow, bail};
 use burn::tensor::Device;
-use lrvd_burn::files::{AtomicDir, HostTensor, WeightStore, write_safetensors};
+use lrvd_burn::files::{AtomicDir, HostTensor, WeightStore, is_file, write_safetensors};
 use lrvd_burn::peft::{PeftAdapter, PeftModule};
 use lrvd_burn::train::DrawPolicy;
 use lrvd_models::llama::gguf::GgufModel;
@@ -344,8 +344,10 @@ fn companions(model: &Path, folder: &Path) -> Result<()> {
         return Ok(());
     }
     let names = READ_FILES.iter().filter(|name| **name != "config.json");
-    for name in names.filter(|name| model.join(name).is_file()) {
-        std::fs::copy(model.join(name), folder.join(name)).map_err(cannot("copy", model))?;
+    for name in names {
+        if is_file(&model.join(name))? {
+            std::fs::copy(model.join(name), folder.join(name)).map_err(cannot("copy", model))?;
+        }
     }
     let file = folder.join(SETTINGS_FILE);
     if file.is_file() {
@@ -361,7 +363,10 @@ fn companions(model: &Path, folder: &Path) -> Result<()> {
 fn own_companions(adapter: &Path, folder: &Path) -> Result<()> {
     let names =
         READ_FILES.into_iter().filter(|name| !["config.json", GENERATION_FILE].contains(name));
-    for name in names.filter(|name| adapter.join(name).is_file()) {
+    for name in names {
+        if !is_file(&adapter.join(name))? {
+            continue;
+        }
         std::fs::copy(adapter.join(name), folder.join(name)).map_err(cannot("copy", adapter))?;
         let template = folder.join(TEMPLATE_FILE);
         let has_template = || -> Result<bool> {

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use lrvd_burn::files::is_file;
 use lrvd_core::metrics::{Aurocs, NLL_FLOOR, Predictions, Score, pearson, pseudo_values, spearman};
 
 use super::metric::{Metric, Shown, Spread};
@@ -271,7 +272,7 @@ impl RowScores {
 /// The lines of `predictions-<name>.jsonl`; none without the file.
 fn prediction_lines(folder: &Path, name: &str) -> Result<Vec<PredictionLine>> {
     let path = folder.join(format!("predictions-{name}.jsonl"));
-    if path.is_file() { read_lines(&path) } else { Ok(Vec::new()) }
+    if is_file(&path)? { read_lines(&path) } else { Ok(Vec::new()) }
 }
 
 /// The scores of all rows at a number of draws; those that the answers do not define are absent.

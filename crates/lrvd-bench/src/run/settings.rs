@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use burn::tensor::Device;
+use lrvd_burn::files::is_file;
 use serde::{Deserialize, Serialize};
 
 use super::folder::SETTINGS_FILE;
@@ -167,5 +168,5 @@ impl ClassSettings {
 pub(crate) fn is_run_on_texts(out: &Path) -> Result<bool> {
     let file = out.join(SETTINGS_FILE);
     let task = |value: serde_json::Value| value["task"] == Training::Language.name();
-    Ok(file.is_file() && read_json(&file).map(task)?)
+    Ok(is_file(&file)? && read_json(&file).map(task)?)
 }

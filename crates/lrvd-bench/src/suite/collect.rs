@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
+use lrvd_burn::files::is_file;
 
 use super::plan::{Plan, now};
 use crate::error::Result;
@@ -111,7 +112,7 @@ fn experiment_results(plan: &Plan, place: usize, out: &Path) -> Result<(Results,
     for run in own {
         let folder = out.join(plan.folder(run));
         let path = folder.join(RECORD_FILE);
-        if path.is_file() {
+        if is_file(&path)? {
             let record: RunRecord = read_json(&path)?;
             let data = experiment.data.get(&record.task);
             let standard = data.map_or("accuracy", |data| &data.standard_metric);

@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{anyhow, bail};
+use lrvd_burn::files::is_file;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use time::OffsetDateTime;
@@ -119,7 +120,7 @@ impl Plan {
     /// The plan of the output folder `out`.
     pub fn read(out: &Path) -> Result<Self> {
         let folder = out.join(PLAN_DIR);
-        if !folder.join(PLAN_FILE).is_file() {
+        if !is_file(&folder.join(PLAN_FILE))? {
             bail!(
                 "`{}` holds no plan; `lrvd bench glue --plan {0}` or `lrvd bench reasoning --plan {0}` writes one",
                 out.display()

@@ -19,6 +19,9 @@ pub use crate::error::LoadReport;
 pub use atomic::{AtomicDir, replace_with, write_atomic};
 pub use gguf_file::{GgufField, GgufFile, write_gguf};
 pub use host_tensor::{HostDType, HostTensor};
-pub use limited::{SETTINGS_LIMIT, VOCABULARY_LIMIT, read_limited, read_text_limited};
+pub use limited::{
+    SETTINGS_LIMIT, VOCABULARY_LIMIT, first_file, is_dir, is_file, is_there, open_file,
+    read_limited, read_text_limited, reject_pointer,
+};
 pub use safetensors_file::write_safetensors;
 pub use weight_store::WeightStore;

@@ -18,7 +18,7 @@ use tracing::debug;
 
 use super::gguf::{self, GgufType, GgufValue};
 use super::host_tensor::{HostDType, HostTensor};
-use super::limited::{VOCABULARY_LIMIT, read_limited};
+use super::limited::{VOCABULARY_LIMIT, first_file, is_dir, is_file, open_file, read_limited};
 use super::ordered_map::OrderedMap;
 use super::safetensors_file::read_header;
 use crate::error::Error;
@@ -76,8 +76,8 @@ impl WeightStore {
     /// index does not know.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
         let path = path.as_ref();
-        let file = if path.is_dir() {
-            let found = WEIGHTS.map(|name| path.join(name)).into_iter().find(|file| file.is_file());
+        let file = if is_dir(path)? {
+            let found = first_file(WEIGHTS.map(|name| path.join(name)))?;
             found.ok_or_else(|| {
                 let expected = "`model.safetensors`, `pytorch_model.bin` or either's `.index.json`";
                 Error::file(path, format!("has no weights: expected {expected}"))
@@ -128,7 +128,7 @@ impl WeightStore {
         let mut store = Self { path, files: Vec::new(), tensors: BTreeMap::new(), metadata };
         for (shard, listed) in read_index(index)? {
             let path = dir.join(&shard);
-            if !path.is_file() {
+            if !is_file(&path)? {
                 let (n, first) = (listed.len(), listed.first().map_or("", String::as_str));
                 return broken(format!(
                     "names the shard `{shard}`, which is missing ({n} tensors, `{first}` first)"
@@ -281,7 +281,7 @@ fn read_bytes(file: &Mutex<File>, start: u64, length: usize) -> std::io::Result<
 /// The file and its length.
 fn open(path: &Path) -> Result<(File, u64), Error> {
     let open = || {
-        let file = File::open(path)?;
+        let file = open_file(path)?;
         let length = file.metadata()?.len();
         Ok((file, length))
     };

@@ -8,7 +8,9 @@ use super::config::{CONFIG_FILE, PeftConfig, PeftMethod};
 use super::rules::{Factor, Key, factor_key, parse_key};
 use crate::error::Error;
 use crate::files::host_tensor::{not_a_matrix, wrong_type};
-use crate::files::{HostDType, HostTensor, LoadReport, SETTINGS_LIMIT, WeightStore, read_limited};
+use crate::files::{
+    HostDType, HostTensor, LoadReport, SETTINGS_LIMIT, WeightStore, is_file, read_limited,
+};
 
 /// File name of the tensors in an adapter folder.
 pub const WEIGHTS_FILE: &str = "adapter_model.safetensors";
@@ -144,7 +146,7 @@ impl PeftAdapter {
             .rules()
             .map_err(|error| Error::file(&file, format!("cannot be used: {error}")))?;
         let path = dir.join(WEIGHTS_FILE);
-        if !path.is_file() && dir.join(PICKLED_FILE).is_file() {
+        if !is_file(&path)? && is_file(&dir.join(PICKLED_FILE))? {
             let what = format!(
                 "holds only pickled weights (`{PICKLED_FILE}`), expected safetensors: load the adapter with PEFT and call \
                  `save_pretrained(folder)`"

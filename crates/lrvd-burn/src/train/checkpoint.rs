@@ -22,7 +22,7 @@ use super::search::CutModel;
 use super::state::{BestInfo, BestModel, InUse, Journal, TrainState};
 use crate::adapter::adapter_dtype;
 use crate::error::Error;
-use crate::files::{AtomicDir, HostTensor, WeightStore, write_atomic, write_safetensors};
+use crate::files::{AtomicDir, HostTensor, WeightStore, is_dir, write_atomic, write_safetensors};
 use crate::host::stored;
 use crate::model::{NamedModule, ranks};
 use crate::optimizer::{AdamW, Moments};
@@ -236,7 +236,7 @@ fn read_values(file: &Path) -> Result<Values, Error> {
 }
 
 fn list(folder: &Path) -> Result<Vec<(usize, PathBuf)>, Error> {
-    if !folder.is_dir() {
+    if !is_dir(folder)? {
         return Ok(Vec::new());
     }
     let failed = |source| Error::io("list", folder, source);

@@ -20,7 +20,7 @@ use super::state::TrainState;
 use super::watch::Observer;
 use crate::adapter::{AdapterConfig, AdapterKind};
 use crate::error::Error;
-use crate::files::{AtomicDir, LoadReport, WeightStore};
+use crate::files::{AtomicDir, LoadReport, WeightStore, is_file};
 use crate::model::{AdapterTargets, NamedModule, attach_adapters, check_scheme, observe};
 use crate::optimizer::AdamW;
 use crate::parameters::Group;
@@ -187,7 +187,7 @@ pub fn load_adapter(
     let folder = folder.as_ref();
     let adapter = PeftAdapter::read(folder)?;
     let report = attach_peft(model, &adapter, false)?;
-    if folder.join(POSTERIOR_FILE).is_file() {
+    if is_file(&folder.join(POSTERIOR_FILE))? {
         let posterior = PeftPosterior::read(folder, &adapter)?;
         attach_posterior(model, &posterior)?;
     }

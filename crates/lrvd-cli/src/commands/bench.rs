@@ -17,6 +17,7 @@ use lrvd_bench::suite::{
     RunStatus, Step, Suite, SuiteOptions, SuiteOutcome, Worker, WorkerName, WorkerOptions, collect,
     planned_runs, run_suite, status, write_plan,
 };
+use lrvd_burn::files::is_there;
 use serde_json::json;
 
 use super::table::table;
@@ -420,7 +421,7 @@ fn options(suite: Suite, arguments: SuiteArguments) -> Result<SuiteOptions> {
     let revision = arguments.revision.as_deref();
     let model = arguments.model.map(|model| named_at(&model, revision)).transpose()?;
     options.model = match model {
-        Some(model) if plans && Path::new(&model).exists() => {
+        Some(model) if plans && is_there(Path::new(&model))? => {
             Some(lasting(model.into())?.display().to_string())
         }
         model => model,
@@ -435,6 +436,7 @@ fn options(suite: Suite, arguments: SuiteArguments) -> Result<SuiteOptions> {
     options.draws = (!arguments.draws.is_empty()).then_some(arguments.draws);
     // Set by `cargo xtask`; a build by hand does not know.
     options.git_revision = option_env!("LRVD_GIT_REVISION").map(str::to_owned);
-    options.command = std::env::args().collect::<Vec<_>>().join(" ");
+    let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
+    options.command = words.collect::<Vec<_>>().join(" ");
     Ok(options)
 }

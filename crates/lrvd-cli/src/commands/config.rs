@@ -6,7 +6,7 @@ use anyhow::bail;
 use clap::{Args, Subcommand};
 use lrvd_bench::Result;
 use lrvd_bench::settings::{Config, Layers, Preset, Training, schema, template};
-use lrvd_burn::files::write_atomic;
+use lrvd_burn::files::{is_there, write_atomic};
 use serde_json::{Value, json};
 
 use super::table::table;
@@ -71,7 +71,7 @@ pub(super) fn run(command: ConfigCommand, printer: Printer) -> Outcome {
     match command {
         ConfigCommand::Init { file, preset, training, force } => {
             let text = template(training.task.unwrap_or_default(), preset)?;
-            if !force && file.exists() {
+            if !force && is_there(&file)? {
                 bail!("`{}` already exists; `--force` replaces it", file.display());
             }
             write_atomic(&file, text.as_bytes())?;

@@ -17,7 +17,7 @@ use lrvd_burn::device;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::answers::{Answers, InputArguments, Origin, Skipped};
+use super::answers::{Answers, InputArguments, Origin, Skipped, waits_for_lines};
 use super::eval::{draws, load};
 use super::table::table;
 use super::{Outcome, STDIN};
@@ -151,7 +151,7 @@ pub(super) fn base_alone(
     answers: &AnswerArguments,
     readout: ReadoutArguments,
 ) -> Result<Option<Base>> {
-    if dir.is_dir() && Adapter::is_at(dir) || answers.open().model.is_some() {
+    if Adapter::is_at(dir)? || answers.open().model.is_some() {
         if readout.readout.is_some() {
             bail!(
                 "`--readout` is for a language model without an adapter, and `{}` has the readout of its training",
@@ -254,6 +254,9 @@ pub(super) fn predict(
     let mut written = Answers::new("predict", printer);
     let (mut skipped, mut rows) = (Skipped::new(&input), 0);
     let strict = adapter.answers.open().strict;
+    if input.input.is_none() && input.texts.is_empty() {
+        waits_for_lines(printer);
+    }
     for row in rows_of(input, classifier)? {
         rows += 1;
         let answered = row.and_then(|row| {

@@ -15,6 +15,7 @@ use lrvd_bench::data::{NamedTexts, ReadOptions, Split, read_texts};
 use lrvd_bench::task::Task;
 use lrvd_bench::{Result, Unused};
 use lrvd_burn::device;
+use lrvd_burn::files::is_there;
 use serde_json::{Value, json};
 
 use super::{Outcome, table};
@@ -56,7 +57,7 @@ impl EvalArguments {
     /// The file for the predictions, which must not exist without `--force`.
     pub(crate) fn out(&self) -> Result<Option<&Path>> {
         match self.out.as_deref() {
-            Some(file) if file.exists() && !self.force => {
+            Some(file) if !self.force && is_there(file)? => {
                 bail!("`{}` exists: `--force` replaces it", file.display())
             }
             file => Ok(file),

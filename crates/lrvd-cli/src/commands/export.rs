@@ -9,6 +9,7 @@ use lrvd_bench::adapter::{Adapter, OpenOptions};
 use lrvd_bench::export::{GgufExport, PeftExport, export_gguf, export_merged, export_peft};
 use lrvd_bench::{Kind, Result, kind_of};
 use lrvd_burn::device;
+use lrvd_burn::files::is_there;
 use lrvd_burn::peft::{CapReport, ExportLayout};
 use serde_json::{Value, json};
 
@@ -61,7 +62,7 @@ type Written = (Value, Vec<String>);
 /// Writes the folder and says what a reader of it must be able to do.
 pub(super) fn run(arguments: ExportArguments, printer: Printer) -> Outcome {
     check(&arguments)?;
-    if arguments.out.exists() {
+    if is_there(&arguments.out)? {
         return Err(lrvd_burn::Error::file(arguments.out, "already exists").into());
     }
     let device = device::open("cpu")?;

@@ -13,10 +13,11 @@ use lrvd_bench::data::{
 use lrvd_bench::language::{Message, Role};
 use lrvd_bench::{Kind, Result, Unused, kind_of};
 use lrvd_burn::device;
+use lrvd_burn::files::is_dir;
 use serde::Serialize;
 use serde_json::json;
 
-use super::answers::{Answers, Skipped};
+use super::answers::{Answers, Rows, Skipped};
 use super::eval::load_language_from;
 use super::{Outcome, STDIN};
 use crate::args;
@@ -113,12 +114,12 @@ pub(super) fn run(mut arguments: GenerateArguments, printer: Printer) -> Outcome
     let mut skipped = Skipped::of(arguments.reading.on_error, are_rows);
     let (mut done, mut full) = (0, 0);
     loop {
-        let group: Vec<Content> = prompts.by_ref().take(TOGETHER).collect::<Result<_, _>>()?;
+        let group = prompts.group(TOGETHER, true)?;
         if group.is_empty() {
             break;
         }
-        // A group is full unless the prompts are over.
-        written.for_reading = done == 0 && group.len() == 1 && arguments.input.is_none();
+        written.for_reading =
+            done == 0 && group.len() == 1 && arguments.input.is_none() && prompts.is_over();
         let found = continued(&model, &group, done, &options)?;
         done += group.len();
         for (prompt, found) in group.iter().zip(found) {
@@ -196,7 +197,8 @@ fn continued(
 /// The adapter that the first argument names, or the base model alone; what is left of the arguments are prompts.
 fn load(arguments: &mut GenerateArguments, printer: Printer) -> Result<SavedLanguageModel> {
     let device = device::open(&arguments.device)?;
-    let is_folder = arguments.arguments.first().is_some_and(|first| Path::new(first).is_dir());
+    let first = arguments.arguments.first();
+    let is_folder = first.map(|first| is_dir(Path::new(first))).transpose()? == Some(true);
     match arguments.base.base_model()? {
         Some(model) if !is_folder => {
             let model = SavedLanguageModel::base(&model, &device)?;
@@ -213,14 +215,12 @@ fn load(arguments: &mut GenerateArguments, printer: Printer) -> Result<SavedLang
     }
 }
 
-type Prompts = Box<dyn Iterator<Item = Result<Content>>>;
-
 /// Arguments, the rows of a table, or lines of standard input.
 fn prompts(
     arguments: &GenerateArguments,
     model: &SavedLanguageModel,
     printer: Printer,
-) -> Result<Prompts> {
+) -> Result<Rows<Content>> {
     let trained = model.columns();
     if let Some(file) = &arguments.input {
         if !arguments.arguments.is_empty() {
@@ -238,7 +238,7 @@ fn prompts(
             }
             input => Ok(input),
         };
-        return Ok(Box::new(rows.into_iter().map(input)));
+        return Ok(Rows::known(rows.into_iter().map(input)));
     }
     if arguments.texts.columns().is_some() {
         bail!("column options need a table: pass `--input FILE`");
@@ -254,11 +254,13 @@ fn prompts(
         asked(text, system.clone())
     };
     if arguments.arguments.is_empty() {
-        let lines = table::texts(Box::new(std::io::stdin().lock()), Path::new(STDIN));
-        return Ok(Box::new(lines.map(move |line| Ok(prompt(line?.1)))));
+        return Rows::coming(printer, move |reader| {
+            let lines = table::texts(reader, Path::new(STDIN));
+            Ok(lines.map(move |line| Ok(prompt(line?.1))))
+        });
     }
     let texts = arguments.arguments.clone().into_iter().filter(|text| !text.trim().is_empty());
-    Ok(Box::new(texts.map(move |text| Ok(prompt(text)))))
+    Ok(Rows::known(texts.map(move |text| Ok(prompt(text)))))
 }
 
 /// A conversation that starts with a user's message.

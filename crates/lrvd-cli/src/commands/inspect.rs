@@ -11,6 +11,7 @@ use lrvd_bench::export::{
 };
 use lrvd_burn::core::special::MedianKind;
 use lrvd_burn::device;
+use lrvd_burn::files::is_dir;
 
 use super::Outcome;
 use super::table::{count, table};
@@ -32,7 +33,7 @@ pub(crate) struct InspectArguments {
 
 pub(super) fn run(arguments: InspectArguments, printer: Printer) -> Outcome {
     let dir = arguments.dir.as_path();
-    let (is_adapter, is_base) = (Adapter::is_at(dir), is_base(dir));
+    let (is_adapter, is_base) = (Adapter::is_at(dir)?, is_base(dir)?);
     if arguments.check && (is_adapter || is_base) {
         let check = match check_model(dir, &device::open("cpu")?, arguments.allow_changed) {
             Ok(check) => check,
@@ -52,7 +53,7 @@ pub(super) fn run(arguments: InspectArguments, printer: Printer) -> Outcome {
         printer.report("inspect", &inspect_base(dir)?, base)?;
         return Ok(ExitStatus::Done);
     }
-    if dir.is_dir() && !is_adapter {
+    if is_dir(dir)? && !is_adapter {
         bail!(
             "`{}` holds no adapter or checkpoint; looked for `adapter_config.json`, \
              `adapter/adapter_config.json`, `settings.json`, `state.json`, `config.json`, `*.gguf`",

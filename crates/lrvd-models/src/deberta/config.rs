@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use lrvd_burn::files::WeightStore;
+use lrvd_burn::files::{WeightStore, is_file};
 use lrvd_core::error::quoted;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -66,7 +66,7 @@ impl Pooling {
     /// The mean, if the [file](Self::FILE) in `folder` says so; else the first token.
     pub fn of_folder(folder: &Path) -> Result<Self> {
         let file = folder.join(Self::FILE);
-        if !file.is_file() {
+        if !is_file(&file)? {
             return Ok(Self::First);
         }
         let json = JsonObject::open(&file)?;

@@ -6,6 +6,7 @@
 
 use std::path::Path;
 
+use lrvd_burn::files::is_file;
 use lrvd_core::error::quoted;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -134,7 +135,7 @@ impl LlamaConfig {
     pub fn read(file: &Path) -> Result<Self> {
         let mut config = Self::of(JsonObject::open(file)?)?;
         let beside = file.with_file_name("generation_config.json");
-        if beside.is_file() {
+        if is_file(&beside)? {
             for id in end_tokens(&JsonObject::open(&beside)?)? {
                 if !config.eos_token_ids.contains(&id) {
                     config.eos_token_ids.push(id);

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use lrvd_burn::files::{VOCABULARY_LIMIT, read_limited};
+use lrvd_burn::files::{VOCABULARY_LIMIT, first_file, read_limited};
 use lrvd_core::error::quoted;
 use tokenizers::processors::PostProcessorWrapper;
 use tokenizers::utils::truncation::truncate_encodings;
@@ -67,7 +67,7 @@ impl TextTokenizer {
 
     /// [`from_dir`](Self::from_dir) of a folder that may have no vocabulary: `None` then.
     pub fn find(folder: &Path) -> Result<Option<Self>> {
-        let file = FILES.iter().map(|name| folder.join(name)).find(|file| file.is_file());
+        let file = first_file(FILES.iter().map(|name| folder.join(name)))?;
         file.map(|file| Self::load(&file, &Settings::read(folder)?)).transpose()
     }
 
@@ -189,6 +189,21 @@ impl TextTokenizer {
                 .map_err(Error::library("pad a batch", &self.file))?;
         }
         Ok(encodings)
+    }
+
+    /// Bytes of the longest text that can be encoded: the steps of a tokenizer may make a text longer.
+    pub fn longest_text(&self) -> usize {
+        self.growth.longest()
+    }
+
+    /// At most `bytes` of a text: its beginning, or its end if the tokenizer's settings cut off the beginning.
+    pub fn part<'t>(&self, text: &'t str, bytes: usize) -> &'t str {
+        match self.truncation_side {
+            TruncationDirection::Right => &text[..text.floor_char_boundary(bytes)],
+            TruncationDirection::Left => {
+                &text[text.ceil_char_boundary(text.len().saturating_sub(bytes))..]
+            }
+        }
     }
 
     /// Text of some ids, with or without the special tokens.

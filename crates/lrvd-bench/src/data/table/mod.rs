@@ -29,6 +29,7 @@ pub(crate) use row::plain;
 pub use row::{At, BadRow, Cell, Place, Row};
 
 use anyhow::{anyhow, bail, ensure};
+use lrvd_burn::files::{open_file, reject_pointer};
 use serde::{Deserialize, Serialize};
 use tracing::debug;
 
@@ -36,6 +37,8 @@ use lines::{Commas, Lines, Tabs, objects};
 use row::Source;
 
 use crate::error::Result;
+#[cfg(not(feature = "parquet"))]
+use crate::error::left_out;
 use crate::io::{Digest, cannot};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -103,11 +106,9 @@ fn columnar(opened: File, file: &Arc<Path>) -> Result<Box<dyn Source>> {
 
 #[cfg(not(feature = "parquet"))]
 fn columnar(_: File, file: &Arc<Path>) -> Result<Box<dyn Source>> {
-    bail!(
-        "`{}`: this program was built without its feature `parquet`; build with it (`--features parquet`), \
-         or give the rows as `.csv`, `.tsv` or `.jsonl`",
-        file.display()
-    )
+    let unread =
+        format!("cannot read `{}`; rows may also be `.csv`, `.tsv` or `.jsonl`", file.display());
+    Err(left_out("parquet").context(unread))
 }
 
 /// Opens a table in the format that its name ends in, blank lines passed over.
@@ -147,6 +148,7 @@ fn is_last<T>(found: &Result<Option<T>>) -> bool {
 /// Checks that a file is text in UTF-8 whose lines end in LF, as far as its start tells.
 fn check_start(bytes: &mut Box<dyn BufRead>, file: &Path, has_lines: bool) -> Result<()> {
     let start = bytes.fill_buf().map_err(cannot("read", file))?;
+    reject_pointer(start).map_err(cannot("read", file))?;
     let file = file.display();
     let is_utf16 = match start {
         [] => bail!("`{file}` holds no examples: it is empty"),
@@ -183,6 +185,7 @@ impl Table {
         let file: Arc<Path> = path.into();
         let (digest, reader) = match format {
             Format::Parquet => {
+                let opened = open_file(path).map_err(cannot("read", path))?;
                 let digest = opened.try_clone().and_then(Digest::of);
                 let digest = digest.map_err(cannot("read", path))?;
                 return Ok(Self::new(Arc::clone(&file), columnar(opened, &file)?, Some(digest)));
