@@ -6,16 +6,22 @@
 //!
 //! A snapshot of Python's library may lack files that only this program reads. Each file that is looked for is in the snapshot
 //! or known not to exist, else the hub is asked for it: a model has the same files, whatever program filled the cache. Where the hub
-//! cannot be asked, the snapshot is used and a note names the files. Environment variables: `HF_HOME`, `HF_HUB_CACHE`, `HF_TOKEN`, `HF_ENDPOINT`,
-//! `HF_HUB_OFFLINE` and `HF_HUB_DOWNLOAD_TIMEOUT`. Offline, only the cache is read.
+//! cannot be asked, the snapshot is used and a note names the files.
+//!
+//! Environment variables are those of Python's library (`huggingface_hub/constants.py`): the cache is at `HF_HUB_CACHE`, else
+//! `HUGGINGFACE_HUB_CACHE`, else `hub` in `HF_HOME`, else in `huggingface` in `XDG_CACHE_HOME`, else in `~/.cache`; the token is
+//! `HF_TOKEN`, else `HUGGING_FACE_HUB_TOKEN`, else that of the file `HF_TOKEN_PATH`, else of `token` in the same home. An empty
+//! one is as if it were not set. Offline (`HF_HUB_OFFLINE`, `TRANSFORMERS_OFFLINE`) only the cache is read.
 
 use std::cell::RefCell;
+use std::env::VarError;
 use std::fs::{self, File, TryLockError};
-use std::io::{self, Read as _};
+use std::io::{self, ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{anyhow, bail, ensure};
+use anyhow::{Context as _, anyhow, bail, ensure};
+use lrvd_burn::files::is_file;
 use lrvd_models::deberta::Pooling;
 use serde::Deserialize;
 use sha1::{Digest as _, Sha1};
@@ -42,6 +48,8 @@ const MERGES: &str = "merges.txt";
 const OPTIONAL: [&str; 4] =
     ["tokenizer_config.json", "generation_config.json", "chat_template.jinja", Pooling::FILE];
 
+/// Variable of the user's home.
+const HOME: &str = if cfg!(windows) { "USERPROFILE" } else { "HOME" };
 const ENDPOINT: &str = "https://huggingface.co";
 /// Seconds to wait for a connection, an answer or the next bytes, unless `HF_HUB_DOWNLOAD_TIMEOUT` is set.
 const TIMEOUT: u64 = 30;
@@ -84,7 +92,8 @@ fn folder_of(
     revision: &str,
     look_up: impl Fn(Get<'_>) -> Result<()>,
 ) -> Result<Snapshot> {
-    let cache = variable("HF_HUB_CACHE").map_or_else(|| home().join("hub"), PathBuf::from);
+    let cache =
+        cache(&variable).with_context(|| format!("model `{id}`: there is no place for it"))?;
     let failed = |error: Error| missing(id, &cache, &error);
     for (what, name) in [("repository's name", id), ("revision", revision)] {
         if !name.split('/').all(is_plain) {
@@ -92,19 +101,25 @@ fn folder_of(
         }
     }
     let root = cache.join(format!("models--{}", id.replace('/', "--")));
-    let noted = || fs::read_to_string(root.join("refs").join(revision)).unwrap_or_default();
-    let commit = if is_commit(revision) { revision.to_owned() } else { noted().trim().to_owned() };
+    let noted = if is_commit(revision) {
+        revision.to_owned()
+    } else {
+        text(&root.join("refs").join(revision)).map_err(failed)?.unwrap_or_default()
+    };
+    let commit = noted.trim().to_owned();
     let folder = root.join("snapshots").join(&commit);
     let marks = absent(&root, &commit);
     let unknown = RefCell::new(Vec::new());
-    let held = |name: &str| {
-        let file = Some(folder.join(name)).filter(|file| file.is_file());
-        if file.is_none() && !marks.join(name).is_file() {
+    let held = |name: &str| -> Result<Option<PathBuf>> {
+        let file = folder.join(name);
+        let file = is_file(&file)?.then_some(file);
+        if file.is_none() && !is_file(&marks.join(name))? {
             unknown.borrow_mut().push(name.to_owned());
         }
         Ok(file)
     };
-    let is_usable = is_plain(&commit) && folder.join(CONFIG).is_file() && look_up(&held).is_ok();
+    let is_there = is_plain(&commit) && held(CONFIG).map_err(failed)?.is_some();
+    let is_usable = is_there && look_up(&held).is_ok();
     let unknown = unknown.into_inner();
     if is_usable && unknown.is_empty() {
         debug!(repository = id, folder = %folder.display(), "in the cache");
@@ -112,7 +127,7 @@ fn folder_of(
     }
     debug!(repository = id, cache = %cache.display(), "not all in the cache");
     let fetched = || {
-        if offline() {
+        if offline()? {
             bail!("HF_HUB_OFFLINE is set and the cache does not hold it");
         }
         // A model that is there keeps its commit.
@@ -179,20 +194,105 @@ fn shards(index: &Path) -> Result<Vec<String>> {
     Ok(names)
 }
 
-fn home() -> PathBuf {
-    let usual = || std::env::home_dir().unwrap_or_default().join(".cache/huggingface");
-    variable("HF_HOME").map_or_else(usual, PathBuf::from)
+/// Looks a variable of the environment up.
+type Variables<'a> = &'a dyn Fn(&str) -> Result<Option<String>>;
+
+/// The first of the variables that is set.
+fn first_set(names: [&str; 2], variables: Variables<'_>) -> Result<Option<String>> {
+    Ok(variables(names[0])?.or(variables(names[1])?))
 }
 
-fn offline() -> bool {
-    variable("HF_HUB_OFFLINE").is_some_and(|value| {
-        matches!(value.to_ascii_lowercase().as_str(), "1" | "true" | "yes" | "on")
+/// Folder of the repositories.
+fn cache(variables: Variables<'_>) -> Result<PathBuf> {
+    let found = match first_set(["HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"], variables)? {
+        Some(folder) => expanded(&folder, variables)?,
+        None => hub_home(variables)?.map(|home| home.join("hub")),
+    };
+    found.ok_or_else(|| {
+        anyhow!(
+            "this user has no home (`{HOME}` is not set): set `HF_HOME` to a folder for the cache, or pass `--model FOLDER`"
+        )
     })
 }
 
+/// File of the token that `hf auth login` stores; `None` of a user without a home.
+fn token_file(variables: Variables<'_>) -> Result<Option<PathBuf>> {
+    match variables("HF_TOKEN_PATH")? {
+        Some(file) => expanded(&file, variables),
+        None => Ok(hub_home(variables)?.map(|home| home.join("token"))),
+    }
+}
+
+/// Folder of the cache and of the token; `None` of a user without a home.
+fn hub_home(variables: Variables<'_>) -> Result<Option<PathBuf>> {
+    if let Some(folder) = variables("HF_HOME")? {
+        return expanded(&folder, variables);
+    }
+    let shared = variables("XDG_CACHE_HOME")?.unwrap_or_else(|| "~/.cache".to_owned());
+    Ok(expanded(&shared, variables)?.map(|shared| shared.join("huggingface")))
+}
+
+/// `path` with a leading `~`, `$NAME` and `${NAME}` replaced, as Python's `expandvars(expanduser(path))` does: a variable that is
+/// not set stays as it is. `None` if it starts with `~` and the user has no home.
+fn expanded(path: &str, variables: Variables<'_>) -> Result<Option<PathBuf>> {
+    let is_separator = |c: char| c == '/' || (cfg!(windows) && c == '\\');
+    let path = match path.strip_prefix('~') {
+        Some(rest) if rest.is_empty() || rest.starts_with(is_separator) => {
+            let Some(home) = home(variables)? else { return Ok(None) };
+            home + rest
+        }
+        Some(_) => bail!("the home of another user in `{path}` is not looked up: write it out"),
+        None => path.to_owned(),
+    };
+    let mut made = String::new();
+    let mut rest = path.as_str();
+    while let Some((before, after)) = rest.split_once('$') {
+        made.push_str(before);
+        let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let (name, behind) = match after.strip_prefix('{').and_then(|after| after.split_once('}')) {
+            Some(found) => found,
+            None => after.split_at(after.find(|c| !is_part(c)).unwrap_or(after.len())),
+        };
+        let value = if name.is_empty() { None } else { variables(name)? };
+        match value {
+            Some(value) => made.push_str(&value),
+            None => made.push_str(&rest[before.len()..rest.len() - behind.len()]),
+        }
+        rest = behind;
+    }
+    Ok(Some((made + rest).into()))
+}
+
+/// The user's home: of the environment, else of the system's list of users.
+fn home(variables: Variables<'_>) -> Result<Option<String>> {
+    let listed = || std::env::home_dir()?.into_os_string().into_string().ok();
+    Ok(variables(HOME)?.or_else(listed).filter(|home| !home.is_empty()))
+}
+
+fn offline() -> Result<bool> {
+    let set = first_set(["HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"], &variable)?;
+    Ok(set.is_some_and(|value| {
+        matches!(value.to_ascii_lowercase().as_str(), "1" | "true" | "yes" | "on")
+    }))
+}
+
+/// A variable of the environment that is set and not empty.
 #[expect(clippy::disallowed_methods, reason = "the hub's own variables")]
-fn variable(name: &str) -> Option<String> {
-    std::env::var(name).ok().filter(|value| !value.is_empty())
+fn variable(name: &str) -> Result<Option<String>> {
+    match std::env::var(name) {
+        Ok(value) => Ok(Some(value).filter(|value| !value.is_empty())),
+        Err(VarError::NotPresent) => Ok(None),
+        // It may be a secret.
+        Err(VarError::NotUnicode(_)) => bail!("the environment variable `{name}` is not UTF-8"),
+    }
+}
+
+/// The text of a file; `None` if there is none.
+fn text(file: &Path) -> Result<Option<String>> {
+    match fs::read_to_string(file) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        text => text.map(Some).map_err(cannot("read", file)),
+    }
 }
 
 fn missing(id: &str, cache: &Path, error: &Error) -> Error {
@@ -268,7 +368,7 @@ struct Hub {
 
 impl Hub {
     fn of_environment() -> Result<Self> {
-        let endpoint = variable("HF_ENDPOINT").unwrap_or_else(|| ENDPOINT.to_owned());
+        let endpoint = variable("HF_ENDPOINT")?.unwrap_or_else(|| ENDPOINT.to_owned());
         let is_address = endpoint.parse().is_ok_and(|uri: Uri| {
             matches!(uri.scheme_str(), Some("http" | "https")) && uri.host().is_some()
         });
@@ -276,9 +376,12 @@ impl Hub {
             is_address,
             "HF_ENDPOINT is `{endpoint}`, expected an address that starts with `https://` or `http://`"
         );
-        let stored = || fs::read_to_string(home().join("token")).ok();
-        let token = variable("HF_TOKEN").or_else(stored).map(|token| token.trim().to_owned());
-        let seconds = match variable("HF_HUB_DOWNLOAD_TIMEOUT") {
+        let token = match first_set(["HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"], &variable)? {
+            Some(token) => Some(token),
+            None => token_file(&variable)?.map(|file| text(&file)).transpose()?.flatten(),
+        };
+        let token = token.map(|token| token.trim().to_owned());
+        let seconds = match variable("HF_HUB_DOWNLOAD_TIMEOUT")? {
             None => TIMEOUT,
             Some(text) => text.parse().ok().filter(|&seconds| seconds > 0).ok_or_else(|| {
                 anyhow!(
@@ -520,4 +623,48 @@ fn link(blob: &Path, file: &Path, name: &str) -> io::Result<()> {
     let made = fs::copy(blob, file).map(drop);
     // Another process may have made it meanwhile.
     made.or_else(|error| if file.is_file() { Ok(()) } else { Err(error) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Expected values are those of `huggingface_hub.constants` in huggingface_hub 2.4.0.
+    #[cfg(unix)]
+    #[test]
+    fn the_cache_and_the_token_are_where_pythons_library_has_them() {
+        let found = |set: &str| {
+            let variables = |name: &str| {
+                let mut set = set.split(' ').filter_map(|pair| pair.split_once('='));
+                Ok(set.find(|(own, _)| *own == name).map(|(_, value)| value.to_owned()))
+            };
+            let token = token_file(&variables).unwrap();
+            (cache(&variables), token.map(|file| file.display().to_string()))
+        };
+        for (set, expected_cache, expected_token) in [
+            ("HOME=/u", "/u/.cache/huggingface/hub", "/u/.cache/huggingface/token"),
+            ("HOME=/u XDG_CACHE_HOME=/c", "/c/huggingface/hub", "/c/huggingface/token"),
+            ("HOME=/u XDG_CACHE_HOME=/c HF_HOME=~/x", "/u/x/hub", "/u/x/token"),
+            ("HOME=/u HF_HOME=$HOME/x", "/u/x/hub", "/u/x/token"),
+            ("HOME=/u HF_HOME=/a${HOME}/$X_1$", "/a/u/$X_1$/hub", "/a/u/$X_1$/token"),
+            ("HOME=/u HF_HOME=${X", "${X/hub", "${X/token"),
+            ("HOME=/u HF_HOME=/h HUGGINGFACE_HUB_CACHE=~/old", "/u/old", "/h/token"),
+            (
+                "HOME=/u HUGGINGFACE_HUB_CACHE=/old HF_HUB_CACHE=~",
+                "/u",
+                "/u/.cache/huggingface/token",
+            ),
+            ("HOME=/u HF_HOME=/h HF_TOKEN_PATH=~/t", "/h/hub", "/u/t"),
+        ] {
+            let (cache, token) = found(set);
+            assert_eq!(cache.unwrap(), Path::new(expected_cache), "{set}");
+            assert_eq!(token.as_deref(), Some(expected_token), "{set}");
+        }
+        let (cache, token) = found("HOME=");
+        assert_eq!(token, None);
+        assert!(cache.unwrap_err().to_string().contains("set `HF_HOME`"));
+        assert_eq!(found("HOME= HF_HUB_CACHE=/c").0.unwrap(), Path::new("/c"));
+        let error = found("HF_HUB_CACHE=~eve/c").0.unwrap_err().to_string();
+        assert!(error.contains("`~eve/c` is not looked up"), "{error}");
+    }
 }

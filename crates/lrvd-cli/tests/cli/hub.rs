@@ -170,10 +170,13 @@ impl Home {
 
     fn check_model(&self, model: &str, hub: &str, environment: &[(&str, &str)]) -> Output {
         let mut command = self.0.command(&format!("data check --train rows.csv --model {model}"));
-        for name in
-            ["HF_HUB_OFFLINE", "HF_HUB_CACHE", "http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"]
+        for hub in
+            ["HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"]
         {
-            command.env_remove(name);
+            command.env_remove(hub);
+        }
+        for proxy in ["http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"] {
+            command.env_remove(proxy);
         }
         command
             .env("HF_HOME", self.0.path(""))
@@ -239,6 +242,16 @@ fn a_model_is_fetched_into_the_cache_of_pythons_library() {
     home.fetched(&hub);
     assert_eq!(asked.lock().unwrap().len(), count);
     assert_eq!(home.check("http://127.0.0.1:1", &[("HF_HUB_OFFLINE", "1")]).code, 0);
+    let root = home.0.root().display().to_string();
+    let elsewhere = [("HOME", &*root), ("XDG_CACHE_HOME", "/x"), ("HF_HOME", "$HOME/.")];
+    assert_eq!(home.check("http://127.0.0.1:1", &elsewhere).code, 0);
+    #[cfg(unix)]
+    {
+        use std::os::unix::ffi::OsStrExt as _;
+        let mut odd = home.0.command("data check --train rows.csv --model owner/name");
+        odd.env("HF_HUB_CACHE", std::ffi::OsStr::from_bytes(b"a\xff"));
+        ended(odd, "").rejected("the environment variable `HF_HUB_CACHE` is not UTF-8");
+    }
     std::fs::remove_file(home.weights()).unwrap();
     home.check(&hub, &[("HF_HUB_OFFLINE", "1")]).rejected("HF_HUB_OFFLINE is set");
     // A link whose blob was removed is made anew.
