@@ -207,12 +207,45 @@ impl<'a> TextReader<'a> {
 
     /// Tokens before anything is cut, and whether something will be.
     pub(crate) fn measure(&self, input: &Input) -> Result<(usize, bool)> {
-        let whole = self.within(input, None)?.0.len();
-        Ok((whole, whole > self.max_length))
+        let (ids, _, cut) = self.within(input, None)?;
+        Ok((ids.len(), ids.len() > self.max_length || cut != Cut::Nothing))
     }
 
-    /// Token ids and segment ids within a limit, and what was cut.
+    /// Token ids and segment ids within a limit, and what was cut. Of more text than the tokenizer reads only a part is looked at.
     fn within(&self, input: &Input, limit: Option<usize>) -> Result<(Vec<u32>, Vec<u32>, Cut)> {
+        match self.readable(input) {
+            None => self.readable_within(input, limit),
+            Some(part) => {
+                let (ids, type_ids, cut) = self.readable_within(&part, limit)?;
+                Ok((ids, type_ids, cut.max(Cut::Text)))
+            }
+        }
+    }
+
+    /// The texts of `input` cut to what the tokenizer reads, with room for the words around them; `None` if it reads all.
+    fn readable(&self, input: &Input) -> Option<Input> {
+        let most = self.tokenizer.longest_text() / 4 * 3;
+        let Input { text, pair, choices, numbered, kind } = input;
+        let lengths = [text].into_iter().chain(pair).chain(choices).map(String::len);
+        if lengths.clone().sum::<usize>() <= most {
+            return None;
+        }
+        let each = most / lengths.count();
+        let cut = |text: &String| self.tokenizer.part(text, each).to_owned();
+        Some(Input {
+            text: cut(text),
+            pair: pair.as_ref().map(cut),
+            choices: choices.iter().map(cut).collect(),
+            numbered: *numbered,
+            kind: *kind,
+        })
+    }
+
+    fn readable_within(
+        &self,
+        input: &Input,
+        limit: Option<usize>,
+    ) -> Result<(Vec<u32>, Vec<u32>, Cut)> {
         let (ids, cut) = match &self.asked {
             Asked::Segments => {
                 let encoded = self.tokenizer.encode(&input.text, input.pair.as_deref(), limit)?;

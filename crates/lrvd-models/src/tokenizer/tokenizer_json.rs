@@ -143,13 +143,17 @@ impl Growth {
         Err(Error::unsupported(file, "normalizer", found, "64 steps, 10000 times, 65536 bytes"))
     }
 
+    /// Bytes of the longest text that stays short enough.
+    pub(super) fn longest(&self) -> usize {
+        ((BYTES - self.added) / self.factor) as usize
+    }
+
     /// Checks that `text` stays short enough.
     pub(super) fn check(&self, file: &Path, text: &str) -> Result<()> {
-        let most = (BYTES - self.added) / self.factor;
-        if text.len() as f64 <= most {
+        let (bytes, most) = (text.len(), self.longest());
+        if bytes <= most {
             return Ok(());
         }
-        let (bytes, most) = (text.len(), most as usize);
         Err(Error::tokenizer(file, format!("reads at most {most} bytes, a text has {bytes}")))
     }
 }

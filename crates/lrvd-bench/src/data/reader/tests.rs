@@ -265,6 +265,35 @@ fn a_text_far_beyond_the_limit_is_not_encoded_whole() {
     }
 }
 
+/// Steps that may make a text 2048 times as long: of one 256 MiB / 6144 are read.
+#[test]
+fn more_text_than_a_tokenizer_reads_is_cut_as_any_long_text() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(DEBERTA).join("tokenizer.json");
+    let mut all: serde_json::Value = crate::io::read_json(&file).unwrap();
+    let pattern = serde_json::json!({"String": "\u{1}"});
+    let double =
+        serde_json::json!({"type": "Replace", "pattern": pattern, "content": "\u{1}\u{1}"});
+    all["normalizer"]["normalizers"] = vec![double; 11].into();
+    let tokenizer = TextTokenizer::from_texts(all.to_string().as_bytes(), b"{}", &file).unwrap();
+    let long = "once upon a time ".repeat(4000);
+    tokenizer.encode(&long, None, Some(40)).unwrap_err();
+    let input = |length: usize| Input { pair: Some(long[..length].to_owned()), ..asked(None) };
+    let form = QuestionForm::own(Readout::Letters);
+    for reader in [
+        TextReader::segments(&tokenizer, 40),
+        TextReader::questions(&tokenizer, Encoder, form, &LETTERS[..2], true, 90).unwrap(),
+    ] {
+        let read = |length| reader.encode(&input(length), Label::Class(0)).unwrap();
+        let [(found, cut), (expected, _)] = [long.len(), 20_000].map(read);
+        assert_eq!(found.ids, expected.ids);
+        assert!(cut > Cut::Nothing && reader.measure(&input(long.len())).unwrap().1);
+    }
+    // Fewer tokens than fit are no whole text.
+    let reader = TextReader::segments(&tokenizer, 100_000);
+    assert!(reader.measure(&input(long.len())).unwrap().1);
+    assert_eq!(reader.encode(&input(long.len()), Label::Class(0)).unwrap().1, Cut::Text);
+}
+
 /// Questions of different lengths about a state that is cut share the first half of their prompts.
 #[test]
 fn prompts_about_a_long_state_start_with_the_same_tokens() {
