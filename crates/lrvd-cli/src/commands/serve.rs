@@ -114,7 +114,7 @@ fn named(text: &str) -> Result<(String, PathBuf), String> {
 
 /// What a model is called that has no other name: the run that its folder is of, in the letters that requests can send.
 fn run_name(dir: &Path) -> Option<String> {
-    if !Adapter::is_at(dir) {
+    if !Adapter::is_at(dir).ok()? {
         return None;
     }
     let folder = dir.canonicalize().ok()?;

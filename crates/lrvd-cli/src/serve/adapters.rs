@@ -1,12 +1,12 @@
-//! `/v1/adapters`: the models of the server, and adapters that are added while it runs.
+//! `/v1/adapters`: the models of the server, and adapters that are added and removed while it runs.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Bytes;
-use axum::extract::State;
-use axum::extract::rejection::BytesRejection;
+use axum::extract::rejection::{BytesRejection, PathRejection};
+use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use lrvd_bench::{Error, Kind, Result as Loaded, kind_of};
@@ -61,16 +61,36 @@ pub(super) async fn add(
     }
 }
 
+/// Removes the adapter of this name. Requests that came for it hold it until they are answered.
+pub(super) async fn remove(
+    State(app): State<Arc<App>>,
+    name: Result<Path<String>, PathRejection>,
+) -> Response {
+    let removed = check_key(&app).and_then(|()| {
+        let unreadable = |_| Problem::new(Code::NotFound, "the name in the path is not UTF-8");
+        app.models.remove(&name.map_err(unreadable)?)
+    });
+    match removed {
+        Ok(()) => StatusCode::NO_CONTENT.into_response(),
+        Err(problem) => problem.into_response(),
+    }
+}
+
+fn check_key(app: &App) -> Result<(), Problem> {
+    if app.access.key.is_some() {
+        return Ok(());
+    }
+    let message =
+        "adapters of a server can only be changed with a key: start it with `--api-key-env`";
+    Err(Problem::new(Code::KeyNotSet, message))
+}
+
 async fn added(
     app: Arc<App>,
     headers: &HeaderMap,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<(StatusCode, Arc<Served>), Problem> {
-    if app.access.key.is_none() {
-        let message =
-            "adapters can only be added to a server with a key: start it with `--api-key-env`";
-        return Err(Problem::new(Code::KeyNotSet, message));
-    }
+    check_key(&app)?;
     let body = text_of(headers, body, app.limits.max_bytes)?;
     let AdapterRequest { name, folder } = object(&body)?;
     check_name(&name).map_err(|message| Problem::at(Code::InvalidField, "name", message))?;

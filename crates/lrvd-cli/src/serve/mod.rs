@@ -7,7 +7,7 @@
 //! |---|---|
 //! | `model` | a model, a classifier or a language model: how it is asked, and what clients can know of it |
 //! | `models` | the models by their names |
-//! | `adapters` | the route that lists them, adds one or replaces one |
+//! | `adapters` | the routes that list them, add one, replace one or remove one |
 //! | `apis` | the ways of asking a model, a row each, and their description for programs |
 //! | `request`, `answer`, `response` | bodies of requests and responses |
 //! | `typed` | what the routes for typed questions share |
@@ -54,3 +54,4 @@ const SYSTEMONE: &str = "/v1/systemone";
 const DECISIONS: &str = "/v1/decisions";
 const MODELS: &str = "/v1/models";
 const ADAPTERS: &str = "/v1/adapters";
+const ADAPTER: &str = "/v1/adapters/{name}";

@@ -92,11 +92,7 @@ impl Models {
             Some(name) => {
                 let all = self.all();
                 let own = all.iter().find(|model| model.card.name() == name);
-                own.cloned().ok_or_else(|| {
-                    let known = all.iter().map(|model| model.card.name()).chain([ALIAS]);
-                    let message = format!("there is no model `{name}`, only {}", listed(known));
-                    Problem::at(Code::UnknownModel, "model", message)
-                })?
+                own.cloned().ok_or_else(|| unknown(name, &all))?
             }
         };
         if found.card.paths().contains(&path) { Ok(found) } else { Err(found.elsewhere()) }
@@ -128,6 +124,24 @@ impl Models {
         Err(Problem::new(Code::TooManyAdapters, message))
     }
 
+    /// Removes the model of this name, unless requests that name none are for it.
+    pub(super) fn remove(&self, name: &str) -> Result<(), Problem> {
+        let mut all = self.all.write().unwrap_or_else(PoisonError::into_inner);
+        match all.iter().position(|model| model.card.name() == name) {
+            None => Err(Problem { field: None, ..unknown(name, &all) }),
+            Some(0) => {
+                let message = format!(
+                    "`{name}` answers requests that name no model: `POST /v1/adapters` replaces it"
+                );
+                Err(Problem::new(Code::DefaultModel, message))
+            }
+            Some(place) => {
+                all.remove(place);
+                Ok(())
+            }
+        }
+    }
+
     /// Adds `model`, or replaces the one of its name; `true` if it is new.
     pub(super) fn put(&self, model: Arc<Served>) -> bool {
         let mut all = self.all.write().unwrap_or_else(PoisonError::into_inner);
@@ -142,6 +156,13 @@ impl Models {
             }
         }
     }
+}
+
+/// The error for a name that no model has.
+fn unknown(name: &str, all: &[Arc<Served>]) -> Problem {
+    let known = all.iter().map(|model| model.card.name()).chain([ALIAS]);
+    let message = format!("there is no model `{name}`, only {}", listed(known));
+    Problem::at(Code::UnknownModel, "model", message)
 }
 
 /// Rejects a name that requests could not send, or that means another model.

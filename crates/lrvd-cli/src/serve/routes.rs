@@ -13,7 +13,7 @@ use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{Html, IntoResponse, Response};
-use axum::routing::{any, get};
+use axum::routing::{any, delete, get};
 use hyper::body::Frame;
 use serde::Serialize;
 use tokio::sync::oneshot::channel;
@@ -30,7 +30,7 @@ use super::response::respond;
 use super::share::share;
 use super::stream::{Streamed, stream};
 use super::systemone::ModelList;
-use super::{ADAPTERS, MODELS, adapters};
+use super::{ADAPTER, ADAPTERS, MODELS, adapters};
 use crate::printer::Printer;
 
 /// The paths where no model is asked.
@@ -72,6 +72,8 @@ pub(super) fn router(app: Arc<App>) -> Router {
     asked
         .route("/", get(page))
         .route(ADAPTERS, get(adapters::list).post(adapters::add))
+        // A name may have slashes.
+        .route("/v1/adapters/{*name}", delete(adapters::remove))
         .route(
             MODELS,
             get(|State(app): State<Arc<App>>| async move {
@@ -227,7 +229,8 @@ impl Drop for Ended {
     fn drop(&mut self) {
         let Self { app, begun, method, path, status, size } = self;
         let mut paths = APIS.iter().map(|api| api.path).chain(PATHS);
-        let known = paths.find(|known| known == path).unwrap_or("other");
+        let one = path.strip_prefix(ADAPTERS).filter(|rest| rest.starts_with('/'));
+        let known = paths.find(|known| known == path).or(one.map(|_| ADAPTER)).unwrap_or("other");
         let labels = vec![("path", known.to_owned()), ("status", status.as_str().to_owned())];
         app.metrics.requests.get_or_create(&labels).inc();
         let line = Line {

@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 
 /// Seconds for which a browser keeps the permission.
 const MAX_AGE: HeaderValue = HeaderValue::from_static("600");
-const METHODS: HeaderValue = HeaderValue::from_static("GET, POST");
+const METHODS: HeaderValue = HeaderValue::from_static("GET, POST, DELETE");
 const HEADERS: HeaderValue = HeaderValue::from_static("authorization, content-type");
 const EXPOSED: HeaderValue = HeaderValue::from_static("retry-after");
 

@@ -800,6 +800,7 @@ fn adapters_on_one_base_answer_as_each_alone_does() {
     server.rejects(&[
         r#"403 key_not_set - POST /v1/adapters {"name": "a", "folder": "out"}"#,
         "403 key_not_set - POST;text/plain /v1/adapters x",
+        "403 key_not_set - DELETE /v1/adapters/org/spam",
         "405 method_not_allowed - PUT /v1/adapters {}",
     ]);
     let log = server.stop();
@@ -833,7 +834,7 @@ fn models_of_two_kinds_answer_at_their_routes() {
 
 /// Requests that came before a new adapter of their model are answered by the old one, later ones by the new one.
 #[test]
-fn an_adapter_is_added_and_replaced_while_requests_are_in_flight() {
+fn an_adapter_is_added_replaced_and_removed_while_requests_are_in_flight() {
     let dir = two_adapters();
     let server = Server::start(&dir, "out --api-key-env LRVD_TEST_KEY --quiet");
     let name = "out";
@@ -841,9 +842,9 @@ fn an_adapter_is_added_and_replaced_while_requests_are_in_flight() {
     let put = |name: &str, folder: &str| {
         server.post_keyed("/v1/adapters", &json!({ "name": name, "folder": folder }))
     };
-    let added = put("spam", "second");
-    assert_eq!((added.status, &added.json()["name"]), (201, &json!("spam")), "{}", added.text);
-    let new = answers(&server, Some("spam"));
+    let added = put("org/spam", "second");
+    assert_eq!((added.status, &added.json()["name"]), (201, &json!("org/spam")), "{}", added.text);
+    let new = answers(&server, Some("org/spam"));
     assert_ne!(new, old);
 
     let slow = json!({ "text": "a fine film", "draws": 100, "seed": 1 });
@@ -869,6 +870,25 @@ fn an_adapter_is_added_and_replaced_while_requests_are_in_flight() {
     });
     assert_eq!(answers(&server, Some(name)), new);
     assert_eq!(answers(&server, None), new);
+    // A removed one answers the requests that came before.
+    let remove = |name: &str| {
+        let start = format!("DELETE /v1/adapters/{name} HTTP/1.1");
+        server.ask(&[&start, "Host: localhost", "Authorization: Bearer s3cret"], "")
+    };
+    let slow = json!({ "model": "org/spam", "text": "a fine film", "draws": 100, "seed": 1 });
+    std::thread::scope(|scope| {
+        let before = count("lrvd_batches_total");
+        let with_the_model = scope.spawn(|| server.post_keyed("/v1/classify", &slow).status);
+        wait_until(|| count("lrvd_batches_total") != before);
+        assert_eq!(remove("org/spam").status, 204);
+        assert_eq!(server.post_keyed("/v1/classify", &slow).status, 404);
+        assert_eq!(with_the_model.join().unwrap(), 200);
+    });
+    for (name, code) in
+        [("org/spam", "unknown_model"), (name, "default_model"), ("%ff", "not_found")]
+    {
+        assert_eq!(remove(name).json()["error"]["code"], code, "{name}");
+    }
     // A client that does not wait for its adapter: it is there all the same.
     let body = json!({ "name": "late", "folder": "second" }).to_string();
     let late = json!({ "model": "late", "text": "a" });
@@ -881,7 +901,7 @@ fn an_adapter_is_added_and_replaced_while_requests_are_in_flight() {
     });
     let names = server
         .ask(&["GET /v1/models HTTP/1.1", "Host: localhost", "Authorization: Bearer s3cret"], "");
-    assert_eq!(names.json()["models"].as_array().unwrap().len(), 3);
+    assert_eq!(names.json()["models"].as_array().unwrap().len(), 2);
     server.stop();
 }
 
