@@ -12,12 +12,10 @@ mod serve;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 use args::GlobalArguments;
 
 fn main() -> ExitCode {
-    let arguments = commands::Arguments::parse();
+    let arguments = commands::parse();
     process::run(arguments.command.keeps_pages(), || command(arguments))
 }
 

@@ -1,11 +1,13 @@
 //! What `predict`, `decide`, `generate` and `ood` share: inputs, and answers as they are written.
 
-use std::io::IsTerminal;
+use std::io::{BufRead, IsTerminal, stdin};
 use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::time::{Duration, Instant};
 
-use anyhow::bail;
+use anyhow::{Context as _, bail};
 use clap::Args;
-use lrvd_bench::adapter::{InputRow, Inputs};
+use lrvd_bench::adapter::InputRow;
 use lrvd_bench::data::{At, Input, OnError};
 use lrvd_bench::{Error, Result, Unused};
 use serde::Serialize;
@@ -15,6 +17,12 @@ use super::Outcome;
 use crate::args::InputColumns;
 use crate::exit::ExitStatus;
 use crate::printer::{Format, Printer};
+use crate::progress::LINE_EVERY;
+
+/// Time without a row after which those that have come from standard input are answered.
+const QUIET: Duration = Duration::from_millis(50);
+/// Rows of standard input that are read ahead.
+const AHEAD: usize = 64;
 
 #[derive(Debug, Default, Args)]
 pub(crate) struct InputArguments {
@@ -104,6 +112,82 @@ impl Skipped {
     }
 }
 
+/// Rows in their order: all that there are, or those of standard input as they come.
+pub(super) enum Rows<T> {
+    Known(Box<dyn Iterator<Item = Result<T>>>),
+    Coming { rows: Receiver<Result<T>>, next: Option<Result<T>> },
+}
+
+impl<T: Send + 'static> Rows<T> {
+    pub(super) fn known(rows: impl Iterator<Item = Result<T>> + 'static) -> Self {
+        Self::Known(Box::new(rows))
+    }
+
+    /// What `read` makes of standard input, on a separate thread.
+    pub(super) fn coming<I: Iterator<Item = Result<T>>>(
+        printer: Printer,
+        read: impl FnOnce(Box<dyn BufRead>) -> Result<I> + Send + 'static,
+    ) -> Result<Self> {
+        waits_for_lines(printer);
+        let (sender, rows) = sync_channel(AHEAD);
+        // Nothing is left to do once nobody takes the rows.
+        let work = move || match read(Box::new(stdin().lock())) {
+            Ok(mut all) => all.all(|row| sender.send(row).is_ok()),
+            Err(error) => sender.send(Err(error)).is_ok(),
+        };
+        let thread = std::thread::Builder::new().name("standard-input".to_owned());
+        thread.spawn(work).context("cannot start a thread that reads standard input")?;
+        Ok(Self::Coming { rows, next: None })
+    }
+
+    /// The next rows, `most` at most; fewer at the end and, if they `may_be_parted`, where the input is quiet.
+    pub(super) fn group(&mut self, most: usize, may_be_parted: bool) -> Result<Vec<T>> {
+        let mut group = Vec::new();
+        while group.len() < most {
+            if may_be_parted && !group.is_empty() && self.is_quiet() {
+                break;
+            }
+            let Some(row) = self.next() else { break };
+            group.push(row?);
+        }
+        Ok(group)
+    }
+
+    /// `true` if the next row has not come for a while.
+    fn is_quiet(&mut self) -> bool {
+        let Self::Coming { rows, next: next @ None } = self else { return false };
+        match rows.recv_timeout(QUIET) {
+            Ok(row) => *next = Some(row),
+            Err(RecvTimeoutError::Timeout) => return true,
+            Err(RecvTimeoutError::Disconnected) => {}
+        }
+        false
+    }
+
+    /// `true` if it is known, behind a group that was not full, that no row is left.
+    pub(super) fn is_over(&mut self) -> bool {
+        !self.is_quiet() && !matches!(self, Self::Coming { next: Some(_), .. })
+    }
+}
+
+impl<T> Iterator for Rows<T> {
+    type Item = Result<T>;
+
+    fn next(&mut self) -> Option<Result<T>> {
+        match self {
+            Self::Known(rows) => rows.next(),
+            Self::Coming { rows, next } => next.take().or_else(|| rows.recv().ok()),
+        }
+    }
+}
+
+/// Says in a terminal that its lines are read.
+pub(super) fn waits_for_lines(printer: Printer) {
+    if stdin().is_terminal() {
+        printer.note("reading lines from the terminal until Ctrl-D");
+    }
+}
+
 /// Rows that were asked together: what was read of each, and where it comes from.
 pub(super) struct Window {
     pub(super) inputs: Vec<Input>,
@@ -112,11 +196,9 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// The next rows, `most` at most.
-    pub(super) fn take(rows: &mut Inputs, most: usize, skipped: &mut Skipped) -> Result<Self> {
+    pub(super) fn new(rows: Vec<InputRow>, skipped: &mut Skipped) -> Result<Self> {
         let mut window = Self { inputs: Vec::new(), rows: Vec::new() };
-        for row in rows.by_ref().take(most) {
-            let InputRow { id, at, input } = row?;
+        for InputRow { id, at, input } in rows {
             let error = match input {
                 Ok(input) => {
                     window.inputs.push(input);
@@ -191,11 +273,15 @@ pub(super) struct Answers {
     printer: Printer,
     pub(super) for_reading: bool,
     all: Vec<Value>,
+    count: usize,
+    /// When the number of answers was last noted.
+    noted: Instant,
 }
 
 impl Answers {
     pub(super) fn new(command: &'static str, printer: Printer) -> Self {
-        Self { command, printer, for_reading: std::io::stdout().is_terminal(), all: Vec::new() }
+        let for_reading = std::io::stdout().is_terminal();
+        Self { command, printer, for_reading, all: Vec::new(), count: 0, noted: Instant::now() }
     }
 
     /// Writes an answer: as a part of the document, as a line, or for reading; `false` once the reader has closed the pipe.
@@ -205,6 +291,12 @@ impl Answers {
         answer: &impl Serialize,
         shown: impl FnOnce() -> String,
     ) -> Result<bool> {
+        self.count += 1;
+        let is_seen = self.for_reading && self.printer.format == Format::Text;
+        if !is_seen && self.noted.elapsed() >= LINE_EVERY {
+            self.noted = Instant::now();
+            self.printer.note(&format!("{} answers so far", self.count));
+        }
         match self.printer.format {
             Format::Json => {
                 self.all.push(serde_json::to_value(part)?);

@@ -18,6 +18,9 @@ mod serve;
 mod table;
 mod train;
 
+use std::ffi::OsString;
+
+use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::{Shell, generate};
 
@@ -56,6 +59,13 @@ pub(crate) enum Command {
     #[cfg(feature = "serve")]
     #[command(after_help = help::text(include_str!("help/serve.txt")))]
     Serve(Box<serve::ServeArguments>),
+    /// Serve a model over HTTP: not in this build.
+    #[cfg(not(feature = "serve"))]
+    #[command(disable_help_flag = true, after_help = help::text(include_str!("help/serve.txt")))]
+    Serve {
+        #[arg(hide = true, trailing_var_arg = true, allow_hyphen_values = true)]
+        all: Vec<OsString>,
+    },
     /// Check your data before training.
     #[command(subcommand)]
     Data(data::DataCommand),
@@ -96,6 +106,35 @@ impl Command {
     }
 }
 
+/// The arguments of the process. One that must be text and is not is named.
+pub(crate) fn parse() -> Arguments {
+    let given: Vec<OsString> = std::env::args_os().collect();
+    Arguments::try_parse_from(&given).unwrap_or_else(|error| {
+        let named = (error.kind() == ErrorKind::InvalidUtf8).then(|| not_text(&given)).flatten();
+        named.unwrap_or(error).exit()
+    })
+}
+
+/// The error of the first argument that must be UTF-8 and is not. Paths need not be: each argument is tried with all others
+/// made UTF-8.
+fn not_text(given: &[OsString]) -> Option<clap::Error> {
+    let is_wrong = |&place: &usize| {
+        let text = |(i, value): (usize, &OsString)| {
+            if i == place { value.clone() } else { value.to_string_lossy().into_owned().into() }
+        };
+        let tried = Arguments::try_parse_from(given.iter().enumerate().map(text));
+        tried.is_err_and(|error| error.kind() == ErrorKind::InvalidUtf8)
+    };
+    let place = (1..given.len()).filter(|&i| given[i].to_str().is_none()).find(is_wrong)?;
+    let value = given[place].to_string_lossy();
+    let (before, value) = match value.split_once('=') {
+        Some((option, value)) if option.starts_with("--") => (option.into(), value),
+        _ => (given[place - 1].to_string_lossy(), &*value),
+    };
+    let message = format!("`{value}` behind `{before}` is not UTF-8, which is expected here");
+    Some(Arguments::command().error(ErrorKind::InvalidUtf8, message))
+}
+
 /// Name of standard input in errors.
 const STDIN: &str = "standard input";
 
@@ -111,6 +150,8 @@ pub(crate) fn run(arguments: Arguments, printer: Printer) -> Outcome {
         Command::Generate(arguments) => generate::run(*arguments, printer),
         #[cfg(feature = "serve")]
         Command::Serve(arguments) => serve::run(*arguments, printer),
+        #[cfg(not(feature = "serve"))]
+        Command::Serve { .. } => Err(lrvd_bench::left_out("serve")),
         Command::Abstain(command) => abstain::run(command, printer),
         Command::Ood(command) => ood::run(command, printer),
         Command::Config(command) => config::run(command, printer),
@@ -130,6 +171,27 @@ pub(crate) fn run(arguments: Arguments, printer: Printer) -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[cfg(unix)]
+    #[test]
+    fn a_value_that_is_not_text_is_named_and_a_path_need_not_be_text() {
+        use std::os::unix::ffi::OsStringExt as _;
+
+        let named = |words: &str| {
+            let odd = |byte| if byte == b'?' { 0xff } else { byte };
+            let word = |word: &str| OsString::from_vec(word.bytes().map(odd).collect());
+            not_text(&words.split(' ').map(word).collect::<Vec<_>>())
+        };
+        for (words, expected) in [
+            ("lrvd predict run? --model m? text", "`m\u{fffd}` behind `--model` is not UTF-8"),
+            ("lrvd predict run? --model=m? text", "`m\u{fffd}` behind `--model` is not UTF-8"),
+            ("lrvd predict run? text te?t", "`te\u{fffd}t` behind `text` is not UTF-8"),
+        ] {
+            let found = named(words).unwrap().to_string();
+            assert!(found.contains(expected), "{found}");
+        }
+        assert!(named("lrvd predict run? --input in?").is_none());
+    }
 
     #[test]
     fn every_command_has_help_with_examples() {

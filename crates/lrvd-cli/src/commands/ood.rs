@@ -103,7 +103,7 @@ fn fit(arguments: FitArguments, printer: Printer) -> Outcome {
         columns: arguments.columns.clone(),
         ..InputArguments::default()
     };
-    let outside = inputs_of(input, &arguments.adapter.dir, &classifier)?;
+    let outside = inputs_of(input, &arguments.adapter.dir, &classifier, printer)?;
     let outside: Vec<Input> = outside.map(|row| row?.input).collect::<Result<_>>()?;
     let found = fit_ood(&classifier, &labelled, reference.as_ref(), &outside, draws, seed)?;
     found.write(&classifier)?;
@@ -177,7 +177,7 @@ fn score(arguments: ScoreArguments, printer: Printer) -> Outcome {
     let mut written = Answers::new("ood score", printer);
     let skipped = Skipped::new(&input);
     let strict = adapter.answers.open().strict;
-    let inputs = inputs_of(input, &adapter.dir, &classifier)?;
+    let inputs = inputs_of(input, &adapter.dir, &classifier, printer)?;
     let windows = Windows { classifier: &classifier, draws, skipped };
     let ask = |texts: &[Input], done| detector.score(&classifier, texts, done);
     windows.run(inputs, (strict, printer), ask, |origin, found| {

@@ -5,15 +5,15 @@ use std::path::{Path, PathBuf};
 use anyhow::bail;
 use clap::Args;
 use lrvd_bench::adapter::{
-    InputRow, Inputs, Prediction, SavedClassifier, Withheld, read_inputs, stream_inputs,
+    InputRow, Prediction, SavedClassifier, Withheld, read_inputs, stream_inputs,
 };
-use lrvd_bench::data::{Input, table};
+use lrvd_bench::data::{Input, Place, table};
 use lrvd_bench::method::Intervals;
 use lrvd_bench::{Error, Kind as ErrorKind, Result, kind_of};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::answers::{Answers, InputArguments, Origin, Skipped, Window};
+use super::answers::{Answers, InputArguments, Origin, Rows, Skipped, Window};
 use super::eval::{draws, load};
 use super::{Outcome, STDIN, decide};
 use crate::args::{self, AdapterArguments, InputColumns};
@@ -99,7 +99,7 @@ pub(super) fn run(arguments: PredictArguments, printer: Printer) -> Outcome {
     let mut written = Answers::new("predict", printer);
     let skipped = Skipped::new(&arguments.input);
     let strict = arguments.adapter.answers.open().strict;
-    let inputs = inputs_of(arguments.input, &arguments.adapter.dir, &classifier)?;
+    let inputs = inputs_of(arguments.input, &arguments.adapter.dir, &classifier, printer)?;
     let windows = Windows { classifier: &classifier, draws, skipped };
     let ask = |inputs: &[Input], done| classifier.predict(inputs, draws, seed, done);
     windows.run(inputs, (strict, printer), ask, |origin, found| {
@@ -127,7 +127,7 @@ impl Windows<'_> {
     /// returns false.
     pub(super) fn run<A>(
         self,
-        mut inputs: Inputs,
+        mut inputs: Rows<InputRow>,
         (strict, printer): (bool, Printer),
         mut ask: impl FnMut(&[Input], usize) -> Result<Vec<A>>,
         mut write: impl FnMut(&Origin, Result<(&Input, &A), &Error>) -> Result<bool>,
@@ -141,7 +141,9 @@ impl Windows<'_> {
         // The first answers need not wait for a whole window of inputs.
         let mut size = classifier.info.run.batch_size;
         loop {
-            let mut window = Window::take(&mut inputs, size, &mut skipped)?;
+            // Draws may depend on the rows of a batch.
+            let rows = inputs.group(size, classifier.is_batch_free(draws))?;
+            let mut window = Window::new(rows, &mut skipped)?;
             if window.rows() == 0 {
                 break;
             }
@@ -226,7 +228,8 @@ pub(super) fn inputs_of(
     arguments: InputArguments,
     dir: &Path,
     classifier: &SavedClassifier,
-) -> Result<Inputs> {
+    printer: Printer,
+) -> Result<Rows<InputRow>> {
     let InputColumns { text_column, pair_column, choice_columns } = arguments.columns;
     let is_named = text_column.is_some() || pair_column.is_some() || !choice_columns.is_empty();
     let columns = classifier.columns().with(text_column, pair_column, None, choice_columns);
@@ -236,13 +239,13 @@ pub(super) fn inputs_of(
         (Some(path), false) if is_text(path) => None,
         (Some(path), false) => Some(read_inputs(path, table::Format::of(path)?, columns)?),
         (None, true) => {
-            let reader = Box::new(std::io::stdin().lock());
-            Some(stream_inputs(reader, Path::new(STDIN), columns)?)
+            let read = |reader| stream_inputs(reader, Path::new(STDIN), columns);
+            return Rows::coming(printer, read);
         }
         (None, false) => None,
     };
     if let Some(table) = table {
-        return Ok(table);
+        return Ok(Rows::known(table));
     }
     if is_named {
         let found = match &arguments.input {
@@ -268,18 +271,20 @@ pub(super) fn inputs_of(
             let input = Ok(Input { pair: pairs.next(), ..Input::text(text) });
             Ok(InputRow { id: None, at: None, input })
         });
-        return Ok(Box::new(inputs));
+        return Ok(Rows::known(inputs));
     }
-    let lines = match arguments.input {
-        Some(path) => table::text_lines(&path)?,
-        None => table::texts(Box::new(std::io::stdin().lock()), Path::new(STDIN)),
-    };
-    Ok(Box::new(lines.map(|line| match line {
+    let row = |line: Result<(Place, String)>| match line {
         Ok((place, text)) => {
             Ok(InputRow { id: None, at: Some(place.at), input: Ok(Input::text(text)) })
         }
         Err(error) => InputRow::unread(error),
-    })))
+    };
+    match arguments.input {
+        Some(path) => Ok(Rows::known(table::text_lines(&path)?.map(row))),
+        None => {
+            Rows::coming(printer, move |reader| Ok(table::texts(reader, Path::new(STDIN)).map(row)))
+        }
+    }
 }
 
 fn answer<'a>(

@@ -10,7 +10,7 @@ use lrvd_burn::train::Smooth;
 use crate::printer::{BARS, Printer};
 
 /// Least time between two plain lines about steps.
-const LINE_EVERY: Duration = Duration::from_secs(10);
+pub(crate) const LINE_EVERY: Duration = Duration::from_secs(10);
 
 pub(super) struct Lines {
     print: Box<dyn Fn(&str) + Send>,

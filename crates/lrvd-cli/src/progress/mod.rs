@@ -16,6 +16,7 @@ use lrvd_bench::progress::ProgressSink;
 use crate::log;
 use crate::printer::Printer;
 pub(crate) use journal::Journal;
+pub(crate) use lines::LINE_EVERY;
 use lines::Lines;
 
 #[cfg(all(unix, feature = "dashboard"))]
@@ -28,7 +29,6 @@ pub(crate) fn give_back_terminal() {}
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ProgressStyle {
     /// burn-train's dashboard: curves of loss, KL, rank and accuracy; needs a terminal.
-    #[cfg(feature = "dashboard")]
     Dashboard,
     /// A progress bar, redrawn in place; needs a terminal.
     Bar,
@@ -63,6 +63,10 @@ pub(crate) fn sink(
         if is_named {
             printer.note("the dashboard needs a terminal");
         }
+    }
+    #[cfg(not(feature = "dashboard"))]
+    if style == Some(ProgressStyle::Dashboard) {
+        printer.note(&lrvd_bench::left_out("dashboard").to_string());
     }
     let bars = style != Some(ProgressStyle::Lines) && std::io::stderr().is_terminal();
     Box::new(Lines::new(printer, bars))

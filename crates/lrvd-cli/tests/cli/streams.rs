@@ -2,36 +2,31 @@
 
 use std::io::{BufRead as _, BufReader, Write as _};
 
-use serde_json::Value;
+use crate::support::{Sandbox, ended};
 
-use crate::support::Sandbox;
-
-/// Texts from standard input are answered as they come; an endless input has a first answer.
+/// Texts from standard input are answered as they come, however few, with the answers of all at once.
 #[test]
 fn texts_are_answered_while_the_input_is_open() {
     let dir = Sandbox::new();
-    // As many as this adapter has in a batch, and one by one.
-    for (command, pointer, count) in [
-        ("predict @tests/pins/adapters/encoder --model @nano", "/text", 128),
-        ("generate --max-tokens 2 --model @llama", "/prompt/prompt", 8),
+    for command in [
+        "predict @tests/pins/adapters/encoder --model @nano",
+        "generate --max-tokens 2 --model @llama",
     ] {
         let mut child = dir.start(command);
         let mut input = child.stdin.take().unwrap();
         let mut answers = BufReader::new(child.stdout.take().unwrap()).lines();
-        let mut text = || {
-            let answer: Value = serde_json::from_str(&answers.next()?.unwrap()).unwrap();
-            Some(answer.pointer(pointer).unwrap().as_str().unwrap().to_owned())
-        };
-        for i in 0..count {
-            writeln!(input, "Once {i}\n").unwrap();
+        let mut found = String::new();
+        let parts = [("Once\n\nOnce upon a time\nTim\n", 3), ("Once more\n", 1)];
+        for (part, texts) in parts {
+            input.write_all(part.as_bytes()).unwrap();
+            for _ in 0..texts {
+                found += &(answers.next().unwrap().unwrap() + "\n");
+            }
         }
-        for i in 0..count {
-            assert_eq!(text(), Some(format!("Once {i}")), "{command}");
-        }
-        writeln!(input, "Once more").unwrap();
         drop(input);
-        assert_eq!([text(), text()], [Some("Once more".to_owned()), None], "{command}");
-        assert!(child.wait().unwrap().success());
+        assert!(answers.next().is_none() && child.wait().unwrap().success());
+        let whole = ended(dir.command(command), &parts.map(|(part, _)| part).concat());
+        assert_eq!(found, whole.stdout, "{command}");
     }
 }
 
