@@ -56,6 +56,15 @@ impl Kind {
     }
 }
 
+/// The error of `missing` threads that the system does not start.
+pub fn no_threads(missing: usize, source: impl Into<Error>) -> Error {
+    let end = if missing == 1 { "" } else { "s" };
+    source.into().context(format!(
+        "cannot start {missing} more thread{end}: raise the limit of processes (`ulimit -u`, `pids.max` of a container), or \
+         set `--threads` or `RAYON_NUM_THREADS` to fewer"
+    ))
+}
+
 /// The kind of the error or of its nearest cause that has one.
 pub fn kind_of(error: &Error) -> Option<Kind> {
     let of = |cause: &(dyn std::error::Error + 'static)| {
@@ -64,7 +73,7 @@ pub fn kind_of(error: &Error) -> Option<Kind> {
         }
         match cause.downcast_ref() {
             Some(lrvd_burn::Error::Stopped) => return Some(Kind::Stopped),
-            Some(lrvd_burn::Error::InUse(_)) => return Some(Kind::InUse),
+            Some(lrvd_burn::Error::InUse { .. }) => return Some(Kind::InUse),
             _ => {}
         }
         cause.downcast_ref().filter(|error| is_of_the_machine(error)).map(|_| Kind::Unavailable)

@@ -8,7 +8,9 @@ use std::path::Path;
 use std::rc::Rc;
 
 use anyhow::{anyhow, ensure};
-use lrvd_burn::files::{VOCABULARY_LIMIT, read_text_limited, replace_with, write_atomic};
+use lrvd_burn::files::{
+    VOCABULARY_LIMIT, check_link, read_text_limited, replace_with, write_atomic,
+};
 use serde::de::{DeserializeOwned, Error as _, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
@@ -192,7 +194,11 @@ pub(crate) fn write_json_lines<T: Serialize>(
 }
 
 pub(crate) fn create_dir(path: &Path) -> Result<()> {
-    std::fs::create_dir_all(path).map_err(cannot("create", path))
+    let made = std::fs::create_dir_all(path);
+    if made.is_err() {
+        check_link(path)?;
+    }
+    made.map_err(cannot("create", path))
 }
 
 /// SHA-256 of a file in lower-case hex.

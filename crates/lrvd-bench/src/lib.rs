@@ -46,7 +46,7 @@ mod text;
 mod train;
 mod unused;
 
-pub use error::{Error, Kind, Result, kind_of, left_out, unreadable};
+pub use error::{Error, Kind, Result, kind_of, left_out, no_threads, unreadable};
 pub use io::{Unique, read_unique, whole_json};
 pub use lrvd_models::Error as ModelsError;
 pub use report::Verdict;

@@ -111,6 +111,7 @@ pub fn train(
     sink.event(&Event::Note(run::trained(&begun.state.model)));
     // Whatever can be rejected is rejected by now: nothing was written before.
     out.begin(&value)?;
+    out.warnings().into_iter().for_each(|text| sink.event(&Event::Note(text)));
     if !goal.is_texts() {
         write_json(&out.file(run::LABELS_FILE), &goal.classes, JsonLayout::Pretty)?;
     }
@@ -278,14 +279,14 @@ impl TrainOptions {
                     pairs: data.pairs(),
                     goal: data.kind.goal.clone(),
                 };
-                (RowSettings::Classes(rows), data.files())
+                (RowSettings::Classes(rows), data.split_files())
             }
             Data::Texts(data) => {
                 backbone.decoder_for("language modelling")?;
                 let (task, columns) = (Training::Language.name().to_owned(), data.kind.clone());
                 let validation_split = data.validation_split;
                 let rows = run::TextSettings { task, validation_split, columns };
-                (RowSettings::Texts(rows), data.files())
+                (RowSettings::Texts(rows), data.split_files())
             }
         };
         let (rows, method) = ((rows, files), (self.method, self.target_rank));

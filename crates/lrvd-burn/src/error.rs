@@ -34,9 +34,14 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
-    /// Another run of this machine holds the lock on a folder.
-    #[error("`{0}` is in use by another run: wait for it to end or stop it")]
-    InUse(PathBuf),
+    /// Another process holds the lock on a file or folder.
+    #[error("`{path}` is in use by {by}: wait for it to end or stop it")]
+    InUse {
+        /// The file or folder.
+        path: PathBuf,
+        /// The other process.
+        by: String,
+    },
     /// A file or folder is absent, broken or of another format.
     #[error("`{path}` {what}")]
     File {
@@ -86,6 +91,11 @@ impl Error {
     /// An error of the operating system: `action` is a verb.
     pub fn io(action: &'static str, path: &Path, source: io::Error) -> Self {
         Self::Io { action, path: path.to_path_buf(), source }
+    }
+
+    /// A file or folder that is locked.
+    pub(crate) fn in_use(path: &Path) -> Self {
+        Self::InUse { path: path.to_path_buf(), by: "another run".to_owned() }
     }
 
     /// A file that cannot be used: `what` continues a sentence that starts with the path.

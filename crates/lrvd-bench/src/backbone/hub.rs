@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail, ensure};
-use lrvd_burn::files::is_file;
+use lrvd_burn::files::{is_file, lacks_locks};
 use lrvd_models::deberta::Pooling;
 use serde::Deserialize;
 use sha1::{Digest as _, Sha1};
@@ -515,14 +515,21 @@ impl<'a> Repository<'a> {
         }
         let name = &remote.rfilename;
         blob.parent().map_or(Ok(()), create_dir)?;
-        let partial = blob.with_file_name(format!("{}.incomplete", remote.hash()));
-        let opened = File::options().append(true).create(true).open(&partial);
-        let mut file = opened.map_err(cannot("create", &partial))?;
+        let open = |end: &str| {
+            let path = blob.with_file_name(format!("{}{end}", remote.hash()));
+            let file = File::options().append(true).create(true).open(&path);
+            file.map_err(cannot("create", &path)).map(|file| (file, path))
+        };
+        let (mut file, mut partial) = open(".incomplete")?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
                 info!(file = name, "another process downloads it, waiting");
                 file.lock().map_err(cannot("lock", &partial))?;
+            }
+            Err(TryLockError::Error(error)) if lacks_locks(&error) => {
+                // Without locks every process has a download of its own.
+                (file, partial) = open(&format!(".{}.incomplete", std::process::id()))?;
             }
             Err(TryLockError::Error(error)) => return Err(cannot("lock", &partial)(error)),
         }

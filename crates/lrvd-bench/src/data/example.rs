@@ -235,6 +235,8 @@ impl Labelled {
     }
 }
 
+pub(crate) type SplitFiles = BTreeMap<String, BTreeMap<String, String>>;
+
 /// What a run learns from and is measured on: a task of the table, or a user's own files.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Dataset<T = Example, K = Labelled> {
@@ -255,6 +257,16 @@ impl<T, K> Dataset<T, K> {
         let mut files = self.train.hashes();
         files.extend(self.validation.hashes());
         files
+    }
+
+    /// SHA-256 of every file, by split and path.
+    pub(crate) fn split_files(&self) -> SplitFiles {
+        let of = |split: SplitName, files| (split.to_string(), files);
+        [
+            of(SplitName::Train, self.train.hashes()),
+            of(SplitName::Validation, self.validation.hashes()),
+        ]
+        .into()
     }
 
     /// Cuts the validation rows to the first `most` and says so.

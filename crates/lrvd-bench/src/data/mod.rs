@@ -42,6 +42,7 @@ pub use decision::{
     Invalid, MOST_LEVELS, MOST_OPTIONS, Question, QuestionKind, QuestionOption, SIDES, questions,
     rendered, state,
 };
+pub(crate) use example::SplitFiles;
 pub(crate) use example::held_out;
 pub use example::{Dataset, Example, Input, Label, Labelled, Origin, Split, SplitName, Validation};
 pub(crate) use hash::{labelled_row, text_row};

@@ -90,7 +90,8 @@ impl<'a> Card<'a> {
             let name = Path::new(file).file_name();
             code(&name.map_or_else(|| file.into(), |name| name.to_string_lossy()))
         };
-        let data = settings.iter().flat_map(|settings| &settings.data);
+        let data: BTreeMap<_, _> =
+            settings.iter().flat_map(|settings| settings.data.values().flatten()).collect();
         let modules = report.modules.iter().map(|module| {
             let rank = ranks.get(&module.path).copied().unwrap_or(0);
             let scale = module.scaling.map_or_else(String::new, |scale| scale.to_string());
@@ -116,7 +117,7 @@ impl<'a> Card<'a> {
             head_path => report.saved_parameters.keys().next().and_then(|name| Some(name.rsplit_once('.')?.0)),
             written_by => format!("lrvd {}, `{}`", env!("CARGO_PKG_VERSION"), self.command),
             measured => self.measured(),
-            data => data.map(|(name, hash)| (file(name), hash.clone())).collect::<Vec<_>>(),
+            data => data.iter().map(|(name, hash)| (file(name), hash.to_string())).collect::<Vec<_>>(),
             modules => modules.collect::<Vec<_>>(),
             labels => info.map_or(1, |info| info.goal.n_labels()),
             is_worded => info.is_some_and(|info| !info.has_head()),

@@ -1,16 +1,19 @@
 //! The output folder of a run or a suite: ownership marker, lock file, settings.
 //!
 //! A folder is ours if it holds a [`MARKER`] with [`MARKER_TEXT`], which is only ever put into a folder that was absent or empty,
-//! or if its settings are exactly those of this run; any other folder is an error and stays as it is. The marker is locked for
-//! as long as an [`OutputFolder`] lives, so that two processes never write into one folder.
+//! or if its settings are those of this run; any other folder is an error and stays as it is. Files count by their content,
+//! wherever they are. The marker is locked for as long as an [`OutputFolder`] lives, so that two processes never write into one
+//! folder.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
-use std::fs::{self, DirEntry, File, TryLockError};
+use std::fs::{self, DirEntry, File};
 use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{anyhow, bail};
+use lrvd_burn::files::{FileLock, check_link, flushes};
+use lrvd_burn::train::latest_checkpoint;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -26,8 +29,14 @@ pub(crate) const ADAPTER_DIR: &str = "adapter";
 pub const CHECKPOINT_DIR: &str = "checkpoints";
 /// Name of the file that says the folder is ours, and is locked.
 const MARKER: &str = ".lrvd";
+/// What may stand for its lock.
+const MARKER_LOCK: &str = ".lrvd.held";
 const MARKER_TEXT: &str = "This folder is written by lrvd, which locks this file meanwhile.\n";
 pub(crate) const DATA_DIR: &str = "data";
+pub(crate) const CLAIMS_DIR: &str = "claims";
+/// Entries of settings with hashes of files: those of a run by split, of a suite by task, and of the base model's weights.
+const DATA: &str = "data";
+const WEIGHTS: &str = "weights";
 /// Entry with the hashes of the data files by task; tasks may be added.
 const DATA_FILES: &str = "data_files";
 
@@ -40,7 +49,7 @@ const DIFFERENCES: usize = 40;
 pub(crate) struct OutputFolder {
     path: PathBuf,
     resume: bool,
-    lock: Option<File>,
+    lock: Option<FileLock>,
     /// Folders that this process made, innermost first, and removes if it does not [`begin`](Self::begin).
     made: Option<Vec<PathBuf>>,
 }
@@ -48,6 +57,7 @@ pub(crate) struct OutputFolder {
 impl OutputFolder {
     /// Looks at `path` and locks it if it is ours; writes nothing.
     pub(crate) fn look(path: &Path, resume: bool) -> Result<Self> {
+        check_link(path)?;
         let mut folder = Self { path: path.to_owned(), resume, lock: None, made: None };
         match fs::read(folder.file(MARKER)) {
             Ok(text) if text == MARKER_TEXT.as_bytes() => {
@@ -80,7 +90,8 @@ impl OutputFolder {
         Ok(())
     }
 
-    /// The settings that the folder was started with, if it was; writes nothing.
+    /// The settings that the folder was started with, if they are `settings`; `None` if nothing was computed with others. Writes
+    /// nothing.
     pub(crate) fn check(&self, settings: &Value) -> Result<Option<Value>> {
         let file = self.file(SETTINGS_FILE);
         if !file.is_file() {
@@ -92,6 +103,8 @@ impl OutputFolder {
         let fields = differences(&old, settings);
         if fields.is_empty() {
             Ok(Some(old))
+        } else if self.lock.is_some() && !is_begun(&self.path)? {
+            Ok(None)
         } else {
             Err(anyhow!(
                 "`{path}` was started with other settings ({fields}); resume with the same ones or name another \
@@ -140,25 +153,33 @@ impl OutputFolder {
         still_there(&self.path)
     }
 
+    /// What the folder's file system lacks, one sentence each.
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        let keeps = !cfg!(unix) || flushes(&self.path).unwrap_or(true);
+        let unflushed = (!keeps).then(|| {
+            format!(
+                "the file system of `{}` does not flush folders: a power failure may take the newest checkpoint away",
+                self.path.display()
+            )
+        });
+        self.lock.iter().filter_map(FileLock::warning).chain(unflushed).collect()
+    }
+
     fn hold(&mut self) -> Result<bool> {
         let marker = self.file(MARKER);
         let opened = File::options().create(true).append(true).open(&marker);
-        let mut file = opened.map_err(cannot("create", &marker))?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                return Err(self.in_use());
-            }
-            Err(TryLockError::Error(source)) => {
-                return Err(cannot("lock", &marker)(source));
-            }
-        }
+        let file = opened.map_err(cannot("create", &marker))?;
+        let lock = FileLock::take(file, &marker).map_err(|error| match error {
+            lrvd_burn::Error::InUse { .. } => Error::new(error).context(self.in_use()),
+            error => error.into(),
+        })?;
+        let mut file = lock.file();
         let is_new = file.metadata().is_ok_and(|data| data.len() == 0);
         if is_new {
             let written = file.write_all(MARKER_TEXT.as_bytes());
             written.map_err(cannot("write", &marker))?;
         }
-        self.lock = Some(file);
+        self.lock = Some(lock);
         Ok(is_new)
     }
 
@@ -179,7 +200,8 @@ impl OutputFolder {
             return Ok(());
         }
         let names = entries(&self.path)?.into_iter().map(|entry| entry.file_name());
-        match names.into_iter().find(|name| name != MARKER) {
+        let mut others = names.filter(|name| name != MARKER && name != MARKER_LOCK);
+        match others.next() {
             // Another process may have made the folder its own since the marker was looked for.
             Some(_)
                 if fs::read(self.file(MARKER)).is_ok_and(|text| text == MARKER_TEXT.as_bytes()) =>
@@ -198,6 +220,7 @@ impl Drop for OutputFolder {
         if let Some(made) = self.made.take() {
             let _ = fs::remove_dir_all(self.data());
             let _ = fs::remove_file(self.file(MARKER));
+            self.lock = None;
             for folder in made {
                 let _ = fs::remove_dir(folder);
             }
@@ -248,6 +271,25 @@ fn entries(folder: &Path) -> Result<Vec<DirEntry>> {
     }
 }
 
+/// `true` if something was computed in `folder` or below it, or a worker may be about to: a checkpoint, a record or a claim.
+fn is_begun(folder: &Path) -> Result<bool> {
+    let all = entries(folder)?;
+    let is_claimed = folder.ends_with(CLAIMS_DIR) && !all.is_empty();
+    if is_claimed || folder.join(RECORD_FILE).is_file() || latest_checkpoint(folder)?.is_some() {
+        return Ok(true);
+    }
+    let mut folders = all.iter().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    folders.try_fold(false, |begun, entry| Ok(begun || is_begun(&entry.path())?))
+}
+
+/// The hashes of files by path, in ascending order.
+pub(crate) fn file_hashes(files: &Value) -> Vec<&str> {
+    let files = files.as_object().into_iter().flat_map(serde_json::Map::values);
+    let mut hashes: Vec<&str> = files.filter_map(Value::as_str).collect();
+    hashes.sort_unstable();
+    hashes
+}
+
 /// Adds the data files of `old` tasks that `new` does not name.
 fn keep_files(old: &Value, new: &mut Value) {
     let old = old.get(DATA_FILES).and_then(Value::as_object);
@@ -259,18 +301,19 @@ fn keep_files(old: &Value, new: &mut Value) {
     }
 }
 
-/// The settings that differ, apart from the lists that may grow; of many the first.
+/// The settings that differ, apart from the lists that may grow and the places of files; of many the first.
 fn differences(old: &Value, new: &Value) -> String {
-    let may_grow = ["tasks", "methods", "seeds"];
+    let may_differ = ["tasks", "methods", "seeds", "model", "data_dir"];
     let (Some(old), Some(new)) = (old.as_object(), new.as_object()) else {
         return "the whole file".to_owned();
     };
     let changed = |key: &str, old: Option<&Value>, new: &Value| {
         format!("{key}: {} then, {new} now", old.unwrap_or(&Value::Null))
     };
+    let is_same = |old: &Value, new: &Value| file_hashes(old) == file_hashes(new);
     let mut found = Vec::new();
     for (key, value) in new {
-        if may_grow.contains(&key.as_str()) || old.get(key) == Some(value) {
+        if may_differ.contains(&key.as_str()) || old.get(key) == Some(value) {
             continue;
         }
         // Folders of earlier versions do not have it.
@@ -282,8 +325,15 @@ fn differences(old: &Value, new: &Value) -> String {
                 let others = value.iter().filter(|(k, v)| old.get(*k) != Some(v));
                 found.extend(others.map(|(k, v)| changed(k, old.get(k), v)));
             }
+            (WEIGHTS, Some(_), Some(_)) if old.get(key).is_some_and(|old| is_same(old, value)) => {}
+            (DATA, Some(old), Some(value)) => {
+                let others =
+                    value.iter().filter(|(k, v)| !old.get(*k).is_some_and(|o| is_same(o, v)));
+                found.extend(others.map(|(k, v)| changed(&format!("{key}.{k}"), old.get(k), v)));
+            }
             (DATA_FILES, Some(old), Some(value)) => {
-                let changed = value.iter().filter(|(k, v)| old.get(*k).is_some_and(|o| o != *v));
+                let changed =
+                    value.iter().filter(|(k, v)| old.get(*k).is_some_and(|o| !is_same(o, v)));
                 found.extend(changed.map(|(task, _)| format!("the data files of {task}")));
             }
             (BASE_FILES, Some(old), Some(value)) => {
@@ -361,6 +411,44 @@ mod tests {
         write(MARKER, "");
         begin(&out, false).unwrap();
         assert_eq!(fs::read_to_string(out.join(MARKER)).unwrap(), MARKER_TEXT);
+    }
+
+    #[test]
+    fn files_count_by_their_content_and_settings_once_something_is_computed() {
+        let (_parent, out) = out();
+        let settings = |place: &str, rows: &str, other: &str, seed: u64| {
+            let [train, validation] = ["train", "dev"].map(|name| format!("{place}/{name}.csv"));
+            let data = json!({"train": {train: rows}, "validation": {validation: other}});
+            let weights = json!({"model.safetensors": "3"});
+            json!({"model": format!("{place}/base"), "weights": weights, "data": data, "data_dir": place, "seed": seed})
+        };
+        let start = |settings: &Value| {
+            let mut folder = OutputFolder::look(&out, true)?;
+            folder.begin(settings)?;
+            Ok::<_, Error>(read_json::<Value>(&folder.file(SETTINGS_FILE))?)
+        };
+        let first = settings("/scratch/17", "1", "2", 1);
+        assert_eq!(start(&first).unwrap(), first);
+        // No step was taken, a run folder without a checkpoint notwithstanding.
+        fs::create_dir_all(out.join("runs/a/checkpoints")).unwrap();
+        let second = settings("/scratch/17", "1", "2", 5);
+        assert_eq!(start(&second).unwrap(), second);
+        fs::create_dir_all(out.join("runs/a/checkpoints/step-00000001")).unwrap();
+        let moved = settings("../18", "1", "2", 5);
+        assert_eq!(start(&moved).unwrap(), moved);
+        let error = start(&settings("../18", "2", "1", 4)).unwrap_err().to_string();
+        for part in [
+            "data.train: {\"../18/train.csv\":\"1\"} then",
+            "data.validation: ",
+            "seed: 5 then, 4 now",
+        ] {
+            assert!(error.contains(part), "{part}: {error}");
+        }
+        assert!(!error.contains("model"), "{error}");
+        fs::remove_dir_all(out.join("runs")).unwrap();
+        fs::create_dir_all(out.join("plan/claims")).unwrap();
+        fs::write(out.join("plan/claims/17.0"), "").unwrap();
+        assert!(start(&first).is_err(), "a worker may be about to write");
     }
 
     /// What `--resume` clears in a suite is tested with the command.

@@ -10,8 +10,8 @@ pub use lrvd_burn::train::{MAX_SEED, check_seed};
 
 pub use folder::CHECKPOINT_DIR;
 pub(crate) use folder::{
-    ADAPTER_DIR, DATA_DIR, LABELS_FILE, OutputFolder, RECORD_FILE, SETTINGS_FILE, clear,
-    remove_parts, still_there,
+    ADAPTER_DIR, CLAIMS_DIR, DATA_DIR, LABELS_FILE, OutputFolder, RECORD_FILE, SETTINGS_FILE,
+    clear, file_hashes, remove_parts, still_there,
 };
 pub(crate) use outcome::{ByDraws, Finished, LAST_PREDICTIONS, summary};
 pub(crate) use settings::{

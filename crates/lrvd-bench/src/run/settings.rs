@@ -11,7 +11,8 @@ use super::folder::SETTINGS_FILE;
 use super::start::RunStart;
 use crate::backbone::Backbone;
 use crate::data::{
-    LanguageColumns, PreparedTask, Question, QuestionForm, TextColumns, TextReader, Wording,
+    LanguageColumns, PreparedTask, Question, QuestionForm, SplitFiles, TextColumns, TextReader,
+    Wording,
 };
 use crate::error::Result;
 use crate::io::{read_json, read_versioned};
@@ -20,7 +21,7 @@ use crate::settings::{Config, Training};
 use crate::task::Goal;
 
 /// The version that is written, and the only one that is read.
-const SCHEMA: u32 = 1;
+const SCHEMA: u32 = 2;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -31,7 +32,8 @@ pub(crate) struct TrainSettings<R = RowSettings> {
     /// SHA-256 of its configuration and tokenizer; empty in folders of earlier versions.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub base_files: BTreeMap<String, String>,
-    pub data: BTreeMap<String, String>,
+    /// SHA-256 of every file, by split and path.
+    pub data: SplitFiles,
     #[serde(flatten)]
     pub rows: R,
     pub method: MethodName,
@@ -79,7 +81,7 @@ impl TrainSettings {
     /// Of a run with `method` and its target rank, on `rows` of the files `data`.
     pub(crate) fn new(
         backbone: &Backbone,
-        (rows, data): (RowSettings, BTreeMap<String, String>),
+        (rows, data): (RowSettings, SplitFiles),
         (method, target_rank): (MethodName, Option<usize>),
         seed: u64,
         device: &str,

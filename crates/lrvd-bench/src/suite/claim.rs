@@ -6,19 +6,22 @@
 //! with others.
 //!
 //! A worker is dead if its file has not been rewritten for a while by the clock of the file system, or sooner, if it ran on
-//! this host and its lock on the file is gone, or if it was an earlier start of this very job.
+//! this kernel and its lock on the file is gone, or if it was an earlier start of this very job. On a file system without
+//! locks a lock tells nothing, nor does the name of a host, which several may have.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read as _, Seek as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::time::{Duration, Instant, SystemTime};
+use std::thread::Builder;
+use std::time::{Duration, Instant};
 
+use lrvd_burn::files::silence;
 use serde::{Deserialize, Serialize};
 
-use crate::error::Result;
+use crate::error::{Result, no_threads};
 use crate::io::cannot;
 
 /// Heartbeats within the time after which a silent worker counts as dead.
@@ -29,6 +32,8 @@ const LOOK: Duration = Duration::from_millis(100);
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerName {
     pub host: String,
+    /// The running kernel, on which its lock is seen; `None` in a claim without a lock.
+    pub kernel: Option<String>,
     pub process: u32,
     /// The job of an engine that starts a job anew under the same id: id, and how often it was started again.
     pub job: Option<(String, u64)>,
@@ -67,6 +72,7 @@ pub(super) struct Claim<'a> {
     claims: &'a Claims,
     id: String,
     generation: u32,
+    name: WorkerName,
     file: Mutex<File>,
     lost: AtomicBool,
 }
@@ -91,9 +97,12 @@ impl Claims {
             match OpenOptions::new().write(true).create_new(true).open(&path) {
                 Ok(file) => {
                     // A file system without locks is no obstacle: then heartbeats alone tell.
-                    let _ = file.try_lock();
+                    let is_locked = file.try_lock().is_ok();
+                    let kernel = self.own.kernel.clone().filter(|_| is_locked);
+                    let name = WorkerName { kernel, ..self.own.clone() };
                     let (file, lost) = (Mutex::new(file), AtomicBool::new(false));
-                    let claim = Claim { claims: self, id: id.to_owned(), generation, file, lost };
+                    let id = id.to_owned();
+                    let claim = Claim { claims: self, id, generation, name, file, lost };
                     claim.rewrite().map_err(cannot("write", &path))?;
                     return Ok(Taken::Own(claim));
                 }
@@ -140,36 +149,24 @@ impl Claims {
             Ok(file) => file,
             Err(error) => return gone(error),
         };
-        let beaten = match file.metadata().and_then(|data| data.modified()) {
-            Ok(time) => time,
-            Err(error) => return gone(error),
-        };
         let mut text = String::new();
         let worker: Option<WorkerName> =
             file.read_to_string(&mut text).ok().and_then(|_| serde_json::from_str(&text).ok());
         if let Some(worker) = &worker {
             // Shared, so that two that look at once do not take each other for the worker.
-            let is_unlocked = || !matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock));
-            if self.own.is_later_start_of(worker) || (worker.host == self.own.host && is_unlocked())
-            {
+            let is_unlocked = || file.try_lock_shared().is_ok();
+            let is_here = worker.kernel.is_some() && worker.kernel == self.own.kernel;
+            if self.own.is_later_start_of(worker) || (is_here && is_unlocked()) {
                 return Ok(Holder::Dead);
             }
         }
-        let silent = self.now()?.duration_since(beaten).unwrap_or_default();
-        if silent > self.dead_after {
-            return Ok(Holder::Dead);
+        match silence(path) {
+            Ok(silent) if silent > self.dead_after => return Ok(Holder::Dead),
+            Ok(_) => {}
+            Err(error) => return gone(error),
         }
         let worker = worker.map_or_else(|| "another worker".to_owned(), |w| w.describe());
         Ok(Holder::Alive(worker))
-    }
-
-    /// The time by the clock that heartbeats are stamped with.
-    fn now(&self) -> Result<SystemTime> {
-        let path = self.folder.join(format!(".clock-{}-{}", self.own.host, self.own.process));
-        fs::write(&path, "now").map_err(cannot("write", &path))?;
-        let time = fs::metadata(&path).and_then(|data| data.modified());
-        let _ = fs::remove_file(&path);
-        time.map_err(cannot("read", &path))
     }
 }
 
@@ -180,6 +177,17 @@ enum Holder {
 }
 
 impl Claim<'_> {
+    /// A warning where the file system has no locks.
+    pub(super) fn warning(&self) -> Option<String> {
+        let silent = self.claims.dead_after.as_secs();
+        self.name.kernel.is_none().then(|| {
+            format!(
+                "`{}` has no locks: a worker that is killed counts as alive for {silent} s",
+                self.claims.folder.display()
+            )
+        })
+    }
+
     /// Runs `work` under heartbeats. Its flag is set by `stop`, and if another worker takes the claim over meanwhile: then the
     /// run is that worker's, and there is no result (`None`), not even an error.
     pub(super) fn hold<T>(
@@ -192,7 +200,7 @@ impl Claim<'_> {
         let own_stop = AtomicBool::new(stop.load(Ordering::Relaxed));
         let result = std::thread::scope(|scope| {
             let own_stop = &own_stop;
-            scope.spawn(move || {
+            let beats = move || {
                 let mut beaten = Instant::now();
                 while waits.recv_timeout(every.min(LOOK)) == Err(RecvTimeoutError::Timeout) {
                     own_stop.fetch_or(stop.load(Ordering::Relaxed), Ordering::Relaxed);
@@ -206,7 +214,8 @@ impl Claim<'_> {
                         return;
                     }
                 }
-            });
+            };
+            Builder::new().spawn_scoped(scope, beats).map_err(|error| no_threads(1, error))?;
             let result = work(own_stop);
             drop(done);
             result
@@ -222,7 +231,7 @@ impl Claim<'_> {
     }
 
     fn rewrite(&self) -> std::io::Result<()> {
-        let text = serde_json::to_string(&self.claims.own)?;
+        let text = serde_json::to_string(&self.name)?;
         let mut file = self.file.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         file.rewind()?;
         file.write_all(text.as_bytes())?;
@@ -247,13 +256,15 @@ impl Drop for Claim<'_> {
 mod tests {
     use std::sync::Barrier;
     use std::sync::atomic::AtomicUsize;
+    use std::time::SystemTime;
 
     use super::*;
 
     const MINUTE: u64 = 60_000;
 
     fn worker(folder: &Path, host: &str, process: u32, dead_after: u64) -> Claims {
-        let own = WorkerName { host: host.to_owned(), process, job: None };
+        let (host, kernel) = (host.to_owned(), Some(host.to_owned()));
+        let own = WorkerName { host, kernel, process, job: None };
         let dead_after = Duration::from_millis(dead_after);
         Claims { folder: folder.to_owned(), own, dead_after }
     }
@@ -263,10 +274,13 @@ mod tests {
         claim
     }
 
+    fn date(path: &Path, time: SystemTime) {
+        File::options().write(true).open(path).unwrap().set_modified(time).unwrap();
+    }
+
     /// As if the worker had been silent for an hour.
-    fn silence(path: &Path) {
-        let long_ago = SystemTime::now() - Duration::from_hours(1);
-        File::options().write(true).open(path).unwrap().set_modified(long_ago).unwrap();
+    fn hush(path: &Path) {
+        date(path, SystemTime::now() - Duration::from_hours(1));
     }
 
     #[test]
@@ -277,7 +291,7 @@ mod tests {
             if round % 2 == 1 {
                 let dead = worker(folder.path(), "away", 0, MINUTE);
                 std::mem::forget(own(dead.take("run").unwrap()));
-                silence(&dead.path("run", 0));
+                hush(&dead.path("run", 0));
             }
             let (barrier, won) = (Barrier::new(8), AtomicUsize::new(0));
             std::thread::scope(|scope| {
@@ -309,7 +323,7 @@ mod tests {
         let claim = own(first.take("run").unwrap());
         let path = first.path("run", 0);
         let holder = claim.hold(&stop, |_| {
-            silence(&path);
+            hush(&path);
             let silent = || fs::metadata(&path).unwrap().modified().unwrap().elapsed().unwrap();
             while silent() > Duration::from_mins(1) {
                 std::thread::yield_now();
@@ -318,7 +332,7 @@ mod tests {
         });
         assert_eq!(holder.unwrap().unwrap().as_deref(), Some("process 1 on a"));
         // Taken over once, and the first worker sees it when it wakes up.
-        silence(&path);
+        hush(&path);
         let taken = own(second.take("run").unwrap());
         assert_eq!(taken.generation, 1);
         let until_stopped = |stopped: &AtomicBool| {
@@ -345,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_of_this_host_and_a_former_start_of_this_job_are_known_to_be_dead() {
+    fn a_process_of_this_kernel_and_a_former_start_of_this_job_are_known_to_be_dead() {
         let folder = tempfile::tempdir().unwrap();
         let first = worker(folder.path(), "a", 1, MINUTE);
         let claim = own(first.take("run").unwrap());
@@ -358,6 +372,9 @@ mod tests {
         fs::write(&path, text).unwrap();
         let away = worker(folder.path(), "b", 2, MINUTE);
         assert!(matches!(away.take("run").unwrap(), Taken::Other(_)), "b cannot know");
+        let mut namesake = worker(folder.path(), "a", 2, MINUTE);
+        namesake.own.kernel = Some("another a".to_owned());
+        assert!(matches!(namesake.take("run").unwrap(), Taken::Other(_)), "nor another a");
         drop(own(neighbour.take("run").unwrap()));
 
         let job = |host: &str, starts| {
@@ -371,5 +388,22 @@ mod tests {
         let taken = own(after.take("run").unwrap());
         assert!(!claim.beat());
         drop(taken);
+    }
+
+    #[test]
+    fn a_claim_without_a_lock_ends_by_silence_alone_and_one_from_the_future_ages() {
+        let folder = tempfile::tempdir().unwrap();
+        let (first, neighbour) =
+            (worker(folder.path(), "a", 1, MINUTE), worker(folder.path(), "a", 2, MINUTE));
+        let path = first.path("run", 0);
+        // As a worker leaves it that was killed on a file system without locks.
+        let name = WorkerName { kernel: None, ..first.own.clone() };
+        fs::write(&path, serde_json::to_string(&name).unwrap()).unwrap();
+        assert!(matches!(neighbour.take("run").unwrap(), Taken::Other(_)), "nothing tells");
+        date(&path, SystemTime::now() + Duration::from_hours(1_000_000));
+        assert!(matches!(neighbour.take("run").unwrap(), Taken::Other(_)), "it may live");
+        assert!(fs::metadata(&path).unwrap().modified().unwrap() <= SystemTime::now());
+        hush(&path);
+        assert_eq!(own(neighbour.take("run").unwrap()).generation, 1);
     }
 }

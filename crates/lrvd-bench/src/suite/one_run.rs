@@ -16,7 +16,7 @@ use super::runs::PlannedRun;
 use super::task::{OodSet, ReadyTask, ood_answers, ood_records, wording};
 use crate::adapter::keep;
 use crate::backbone::Backbone;
-use crate::data::{PreparedTask, QuestionForm, TextColumns};
+use crate::data::{PreparedTask, QuestionForm, SplitName, TextColumns};
 use crate::error::Result;
 use crate::eval::{RunContext, Scored, measures, score_draws, selective_records};
 use crate::io::{JsonLayout, read_lines, write_json};
@@ -24,6 +24,7 @@ use crate::method::RankRequest;
 use crate::progress::ProgressSink;
 use crate::record::{
     CheckpointRecord, Checkpoints, ParameterCounts, PredictionLine, RankBudget, RunRecord,
+    SplitRecord,
 };
 use crate::run::{
     ADAPTER_DIR, ByDraws, ClassSettings, Finished, LAST_PREDICTIONS, RECORD_FILE, RowSettings, Run,
@@ -138,8 +139,6 @@ impl RunInput<'_> {
         } else {
             (None, wording(run.task, architecture, config)?, None)
         };
-        let (train, validation) = (&task.data.train.files, &task.data.validation.files);
-        let files = train.iter().chain(validation);
         let rows = RowSettings::Classes(ClassSettings {
             validation_split: None,
             columns,
@@ -149,7 +148,12 @@ impl RunInput<'_> {
             pairs: run.task.is_pair(),
             goal,
         });
-        let data = files.map(|file| (file.path.clone(), file.sha256.clone())).collect();
+        let hashes = |split: &SplitRecord| {
+            split.files.iter().map(|file| (file.path.clone(), file.sha256.clone())).collect()
+        };
+        let splits =
+            [(SplitName::Train, &task.data.train), (SplitName::Validation, &task.data.validation)];
+        let data = splits.map(|(name, split)| (name.to_string(), hashes(split))).into();
         let (method, config) = ((run.method, None), config.clone());
         let settings =
             TrainSettings::new(backbone, (rows, data), method, run.seed, &plan.device, config);

@@ -29,14 +29,13 @@ use crate::io::{
 };
 use crate::method::MethodName;
 use crate::record::{ModelRecord, TaskData};
-use crate::run::RECORD_FILE;
+use crate::run::{CLAIMS_DIR, RECORD_FILE, file_hashes};
 use crate::settings::Config;
 use crate::task::Task;
 
 pub(super) const SCHEMA: u32 = 2;
 const PLAN_FILE: &str = "plan.json";
 const RUNS_FILE: &str = "runs.jsonl";
-pub(super) const CLAIMS_DIR: &str = "claims";
 const ID_DIGITS: usize = 16;
 
 /// An arm, or the whole suite: everything that its runs have in common.
@@ -214,14 +213,14 @@ pub fn planned_runs(options: &SuiteOptions, arms: Option<&Arms>) -> Result<Vec<P
     Ok(runs)
 }
 
-/// Hash of what a run depends on: everything in the settings but the lists that may grow and the files of other tasks,
-/// which count by their content.
+/// Hash of what a run depends on: everything in the settings but the lists that may grow, the files of other tasks, and the
+/// places of files, which count by their content.
 pub(super) fn id(experiment: &Experiment, run: &PlannedRun) -> String {
     let mut settings = experiment.settings.clone();
     let key = run.task.name();
     if let Some(settings) = settings.as_object_mut() {
-        for grows in ["tasks", "methods", "seeds", "data_dir"] {
-            settings.remove(grows);
+        for other in ["tasks", "methods", "seeds", "model", "data_dir"] {
+            settings.remove(other);
         }
         settings.insert("data_files".to_owned(), json!(hashes(&experiment.settings, run.task)));
     }
@@ -231,11 +230,7 @@ pub(super) fn id(experiment: &Experiment, run: &PlannedRun) -> String {
 
 /// Hashes of the files of `task`, in ascending order.
 pub(super) fn hashes(settings: &Value, task: Task) -> Vec<&str> {
-    let files = settings["data_files"][task.name()].as_object();
-    let files = files.into_iter().flat_map(serde_json::Map::values);
-    let mut hashes: Vec<&str> = files.filter_map(Value::as_str).collect();
-    hashes.sort_unstable();
-    hashes
+    file_hashes(&settings["data_files"][task.name()])
 }
 
 pub(super) fn now() -> String {

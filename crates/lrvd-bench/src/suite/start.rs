@@ -125,6 +125,7 @@ pub(super) fn start(
         });
     }
     top.begin(&whole)?;
+    top.warnings().into_iter().for_each(|text| sink.event(&Event::Note(text)));
     for (folder, experiment) in folders.iter_mut().zip(&experiments) {
         folder.begin(&experiment.settings)?;
     }

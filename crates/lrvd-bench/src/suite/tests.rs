@@ -11,7 +11,8 @@ use crate::method::MethodName;
 use crate::progress::{Event, Silent};
 
 fn worker() -> WorkerOptions {
-    let name = WorkerName { host: "test".to_owned(), process: std::process::id(), job: None };
+    let (host, process) = ("test".to_owned(), std::process::id());
+    let name = WorkerName { kernel: Some(host.clone()), host, process, job: None };
     WorkerOptions::alone(name)
 }
 

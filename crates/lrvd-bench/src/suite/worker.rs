@@ -22,7 +22,7 @@ use super::cluster::PLAN_DIR;
 use super::collect::{SuiteOutcome, collect};
 use super::one_run::{Records, RunInput};
 use super::options::SuiteOptions;
-use super::plan::{CLAIMS_DIR, Plan, hashes};
+use super::plan::{Plan, hashes};
 use super::runs::PlannedRun;
 use super::start::{Started, open_backbone, start};
 use super::task::{ReadyTask, Tasks, data_files, load};
@@ -32,7 +32,7 @@ use crate::io::{cannot, create_dir, read_json, write_text};
 use crate::progress::{Event, ProgressSink};
 use crate::record::RunRecord;
 use crate::run::{
-    CHECKPOINT_DIR, DATA_DIR, RECORD_FILE, clear, remove_parts, still_there, summary,
+    CHECKPOINT_DIR, CLAIMS_DIR, DATA_DIR, RECORD_FILE, clear, remove_parts, still_there, summary,
 };
 
 const FAILED_DIR: &str = "failed";
@@ -160,6 +160,7 @@ impl<'a> Worker<'a> {
             Taken::Other(who) => return Ok(Step::Claimed(who)),
         };
         debug!(run = %run.label(), id = %run.id, "claimed");
+        claim.warning().into_iter().for_each(|text| sink.event(&Event::Note(text)));
         let failed = failed_file(&self.out, &run);
         let stop = self.stop;
         match claim.hold(stop, |own_stop| self.make(index, &run, &place, own_stop, sink)) {

@@ -5,10 +5,10 @@
 //! A folder is built under its name plus `.lrvd-tmp`, everything in it is flushed to the disk, and one
 //! rename gives it its name. A crash before the rename leaves a `.lrvd-tmp` folder, which no reader
 //! looks at. To replace a folder the old one is first renamed to `.lrvd-old`; a crash between the two
-//! renames is recovered by the next [`AtomicDir::create`].
+//! renames is recovered by the next [`AtomicDir::create`]. Whoever builds a folder holds a lock on it.
 
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
@@ -54,20 +54,44 @@ pub fn replace_with(
     sync_dir(parent_of(path))
 }
 
-fn parent_of(path: &Path) -> &Path {
+pub(super) fn parent_of(path: &Path) -> &Path {
     match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     }
 }
 
-/// Flushes a folder's list of names.
+/// Flushes a folder's list of names; `false` where that cannot be done, and a rename is all there is: outside Unix, and on
+/// some network file systems.
+pub fn flushes(dir: &Path) -> Result<bool, Error> {
+    if !cfg!(unix) {
+        return Ok(false);
+    }
+    let io = |source| Error::io("flush", dir, source);
+    flushed(File::open(dir).map_err(io)?.sync_all()).map_err(io)
+}
+
+pub(super) fn flushed(tried: io::Result<()>) -> io::Result<bool> {
+    let lacks = [io::ErrorKind::InvalidInput, io::ErrorKind::Unsupported];
+    match tried {
+        Err(error) if lacks.contains(&error.kind()) => Ok(false),
+        tried => tried.map(|()| true),
+    }
+}
+
 fn sync_dir(dir: &Path) -> Result<(), Error> {
-    // Only Unix lets a folder be opened and flushed; elsewhere the rename itself is all there is.
-    if cfg!(unix) {
-        File::open(dir)
-            .and_then(|handle| handle.sync_all())
-            .map_err(|source| Error::io("flush", dir, source))?;
+    flushes(dir).map(drop)
+}
+
+/// An error for a path that leads through a link to nothing.
+pub fn check_link(path: &Path) -> Result<(), Error> {
+    for path in path.ancestors() {
+        if let Ok(to) = fs::read_link(path)
+            && !is_there(path)?
+        {
+            let what = format!("is a link to `{}`, where there is nothing", to.display());
+            return Err(Error::file(path, what));
+        }
     }
     Ok(())
 }
@@ -77,17 +101,43 @@ fn sync_dir(dir: &Path) -> Result<(), Error> {
 pub struct AtomicDir {
     target: PathBuf,
     building: PathBuf,
+    /// `true` once it has its name: a folder under construction is another process's.
+    built: bool,
+    /// The folder, and what a crash left of one: both locked, so that of several that start at once one goes on.
+    _locks: [Option<File>; 2],
 }
 
 impl AtomicDir {
     /// Starts an empty folder that will become `target`; leftovers of a crash at this target are
     /// cleared first.
+    ///
+    /// # Errors
+    /// [`Error::InUse`] if another process builds it now.
     pub fn create(target: impl AsRef<Path>) -> Result<Self, Error> {
         let target = target.as_ref().to_path_buf();
-        recover_dir(&target)?;
+        check_link(&target)?;
         let building = with_suffix(&target, BUILDING)?;
+        let in_use = || {
+            let by = "another process, which writes it".to_owned();
+            Error::InUse { path: target.clone(), by }
+        };
+        let lock = || {
+            // Not every system opens folders, and not every file system has locks.
+            let Ok(folder) = File::open(&building) else { return Ok(None) };
+            match folder.try_lock() {
+                Err(TryLockError::WouldBlock) => Err(in_use()),
+                _ => Ok(Some(folder)),
+            }
+        };
+        let left = lock()?;
+        recover_dir(&target)?;
         fs::create_dir_all(&building).map_err(|source| Error::io("create", &building, source))?;
-        Ok(Self { target, building })
+        let locks = [left, lock()?];
+        if cfg!(unix) && locks[1].is_none() {
+            // The other process has taken the new folder for what a crash left.
+            return Err(in_use());
+        }
+        Ok(Self { target, building, built: false, _locks: locks })
     }
 
     /// Where to put the files until the commit.
@@ -96,7 +146,7 @@ impl AtomicDir {
     }
 
     /// Gives the folder its name; there must be nothing of that name yet.
-    pub fn commit(self) -> Result<(), Error> {
+    pub fn commit(mut self) -> Result<(), Error> {
         if is_there(&self.target)? {
             return Err(Error::file(&self.target, "already exists"));
         }
@@ -105,7 +155,7 @@ impl AtomicDir {
     }
 
     /// Gives the folder its name, in place of the one that may be there.
-    pub fn commit_replacing(self) -> Result<(), Error> {
+    pub fn commit_replacing(mut self) -> Result<(), Error> {
         sync_tree(&self.building)?;
         let old = with_suffix(&self.target, REPLACED)?;
         match fs::rename(&self.target, &old) {
@@ -117,9 +167,10 @@ impl AtomicDir {
         remove_tree(&old)
     }
 
-    fn rename_into_place(&self) -> Result<(), Error> {
+    fn rename_into_place(&mut self) -> Result<(), Error> {
         fs::rename(&self.building, &self.target)
             .map_err(|source| Error::io("create", &self.target, source))?;
+        self.built = true;
         sync_dir(parent_of(&self.target))
     }
 }
@@ -127,7 +178,9 @@ impl AtomicDir {
 impl Drop for AtomicDir {
     /// An unfinished folder is removed; failing to is harmless, because nothing reads `.lrvd-tmp` folders.
     fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.building);
+        if !self.built {
+            let _ = fs::remove_dir_all(&self.building);
+        }
     }
 }
 
@@ -150,7 +203,7 @@ fn is_there(path: &Path) -> Result<bool, Error> {
     path.try_exists().map_err(|source| Error::io("look at", path, source))
 }
 
-fn with_suffix(target: &Path, suffix: &str) -> Result<PathBuf, Error> {
+pub(super) fn with_suffix(target: &Path, suffix: &str) -> Result<PathBuf, Error> {
     let name = target.file_name().ok_or_else(|| Error::file(target, NO_NAME))?;
     let mut name = OsString::from(name);
     name.push(suffix);

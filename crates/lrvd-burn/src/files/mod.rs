@@ -9,6 +9,7 @@ mod gguf;
 mod gguf_file;
 pub(crate) mod host_tensor;
 mod limited;
+mod lock;
 pub(crate) mod ordered_map;
 mod safetensors_file;
 #[cfg(test)]
@@ -16,12 +17,13 @@ mod tests;
 mod weight_store;
 
 pub use crate::error::LoadReport;
-pub use atomic::{AtomicDir, replace_with, write_atomic};
+pub use atomic::{AtomicDir, check_link, flushes, replace_with, write_atomic};
 pub use gguf_file::{GgufField, GgufFile, write_gguf};
 pub use host_tensor::{HostDType, HostTensor};
 pub use limited::{
     SETTINGS_LIMIT, VOCABULARY_LIMIT, first_file, is_dir, is_file, is_there, open_file,
     read_limited, read_text_limited, reject_pointer,
 };
+pub use lock::{FileLock, lacks_locks, silence};
 pub use safetensors_file::write_safetensors;
 pub use weight_store::WeightStore;

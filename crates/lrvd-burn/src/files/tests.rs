@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use rstest::rstest;
 use tempfile::{TempDir, tempdir};
 
-use super::atomic::NO_NAME;
+use super::atomic::{NO_NAME, flushed};
 use super::safetensors_file::{MAX_HEADER, METADATA_KEY};
 use super::weight_store::WEIGHTS;
 use super::*;
@@ -321,10 +321,7 @@ fn a_folder_is_absent_until_committed_and_never_overwritten_unless_asked() {
 fn a_crash_leaves_the_old_folder_or_nothing_and_the_next_start_is_empty() {
     let parent = tempdir().unwrap();
     let target = parent.path().join("best");
-    let dir = AtomicDir::create(&target).unwrap();
-    fill(&dir, "half");
-    std::mem::forget(dir);
-    assert_eq!(names(parent.path()), ["best.lrvd-tmp"]);
+    fs::create_dir_all(parent.path().join("best.lrvd-tmp/sub")).unwrap();
     let dir = AtomicDir::create(&target).unwrap();
     assert!(names(dir.path()).is_empty());
     fill(&dir, "old");
@@ -337,4 +334,37 @@ fn a_crash_leaves_the_old_folder_or_nothing_and_the_next_start_is_empty() {
     fs::create_dir(parent.path().join("best.lrvd-old")).unwrap();
     drop(AtomicDir::create(&target).unwrap());
     assert_eq!((read(&target).as_str(), names(parent.path()).len()), ("old", 1));
+}
+
+#[cfg(unix)]
+#[test]
+fn of_two_that_build_a_folder_the_second_is_told() {
+    let parent = tempdir().unwrap();
+    let target = parent.path().join("best");
+    let dir = AtomicDir::create(&target).unwrap();
+    fill(&dir, "first");
+    let error = AtomicDir::create(&target).unwrap_err();
+    assert!(matches!(&error, Error::InUse { path, .. } if *path == target), "{error}");
+    dir.commit().unwrap();
+    assert_eq!(read(&target), "first");
+    // A link to nothing is no place for a folder, nor is a folder below it.
+    let link = parent.path().join("link");
+    std::os::unix::fs::symlink("absent", &link).unwrap();
+    for target in [link.clone(), link.join("below")] {
+        let error = AtomicDir::create(target).unwrap_err().to_string();
+        let expected =
+            format!("`{}` is a link to `absent`, where there is nothing", link.display());
+        assert_eq!(error, expected);
+    }
+}
+
+#[test]
+fn a_file_system_that_flushes_no_folders_is_no_error() {
+    use std::io::ErrorKind;
+
+    let flushes = |kind: ErrorKind| flushed(Err(io::Error::from(kind)));
+    assert!(
+        !flushes(ErrorKind::InvalidInput).unwrap() && !flushes(ErrorKind::Unsupported).unwrap()
+    );
+    assert!(flushes(ErrorKind::StorageFull).is_err());
 }

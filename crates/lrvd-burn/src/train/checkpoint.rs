@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use burn::tensor::{DType, Device, Tensor, TensorData};
@@ -22,7 +22,9 @@ use super::search::CutModel;
 use super::state::{BestInfo, BestModel, InUse, Journal, TrainState};
 use crate::adapter::adapter_dtype;
 use crate::error::Error;
-use crate::files::{AtomicDir, HostTensor, WeightStore, is_dir, write_atomic, write_safetensors};
+use crate::files::{
+    AtomicDir, FileLock, HostTensor, WeightStore, is_dir, write_atomic, write_safetensors,
+};
 use crate::host::stored;
 use crate::model::{NamedModule, ranks};
 use crate::optimizer::{AdamW, Moments};
@@ -53,13 +55,11 @@ struct Values {
     method: serde_json::Value,
 }
 
-/// The checkpoints of one run, in a folder that no other run can use meanwhile.
-///
-/// The lock is the system's: it ends with the process, whatever ends the process.
+/// The checkpoints of one run, in a folder that no other run can use meanwhile ([`FileLock`]).
 #[derive(Debug)]
 pub struct Checkpoints {
     pub(super) folder: PathBuf,
-    lock: File,
+    lock: FileLock,
 }
 
 impl Checkpoints {
@@ -69,11 +69,7 @@ impl Checkpoints {
         fs::create_dir_all(&folder).map_err(|source| Error::io("create", &folder, source))?;
         let path = folder.join(LOCK);
         let lock = File::create(&path).map_err(|source| Error::io("create", &path, source))?;
-        match lock.try_lock() {
-            Ok(()) => Ok(Self { folder, lock }),
-            Err(TryLockError::WouldBlock) => Err(Error::InUse(folder)),
-            Err(TryLockError::Error(source)) => Err(Error::io("lock", &path, source)),
-        }
+        Ok(Self { lock: FileLock::take(lock, &path)?, folder })
     }
 
     /// Writes a checkpoint, then removes older ones; one of this step that is there already stays, unless a search has cut the
@@ -85,6 +81,9 @@ impl Checkpoints {
         state: &TrainState<M>,
         method: &T,
     ) -> Result<(), Error> {
+        if !self.lock.is_held() {
+            return Err(Error::in_use(&self.folder));
+        }
         let target = self.folder.join(format!("{PREFIX}{:08}", state.done));
         let cut =
             |journal: &Journal| journal.choice.as_ref().map(|choice| choice.refined.is_some());

@@ -235,7 +235,7 @@ fn a_folder_serves_one_run_and_keeps_its_newest_checkpoint() {
     let path = folder.path().join("checkpoints");
     let checkpoints = Checkpoints::open(&path).unwrap();
     let failed = Checkpoints::open(&path).unwrap_err();
-    assert!(matches!(&failed, lrvd_burn::Error::InUse(_)), "{failed}");
+    assert!(matches!(&failed, lrvd_burn::Error::InUse { .. }), "{failed}");
     assert!(failed.to_string().contains("is in use by another run"), "{failed}");
     let mut done = run(pruned(), &config(9));
     let mut watch = Watch { checkpoints: Some(&checkpoints), ..Watch::default() };

@@ -382,10 +382,14 @@ fn worker_name(in_array: bool) -> WorkerName {
     let host = fs::read_to_string("/proc/sys/kernel/hostname").ok();
     let host = host.or_else(|| variable("HOSTNAME")).or_else(|| variable("COMPUTERNAME"));
     let host = host.map_or_else(|| "localhost".to_owned(), |host| host.trim().to_owned());
+    // Hosts may share a name. Elsewhere than on Linux nothing better tells them apart.
+    let kernel = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok();
+    let kernel = kernel.or_else(|| Some(host.clone()));
     let starts = || variable("SLURM_RESTART_COUNT").and_then(|count| count.parse().ok());
     let is_task = in_array && variable("SLURM_ARRAY_TASK_ID").is_some();
     let job = variable("SLURM_JOB_ID").filter(|_| is_task);
-    WorkerName { host, process: std::process::id(), job: job.map(|id| (id, starts().unwrap_or(0))) }
+    let job = job.map(|id| (id, starts().unwrap_or(0)));
+    WorkerName { host, kernel, process: std::process::id(), job }
 }
 
 #[expect(clippy::disallowed_methods, reason = "how an engine tells a job which part of it this is")]
