@@ -33,8 +33,8 @@ pub use recipe::{Recipe, Task, Timed, train};
 pub use trainer::{Method, Trainer};
 
 /// Runs `program` as the command runs: allocator and threads.
-pub fn as_command<R: Send>(program: impl FnOnce() -> R + Send) -> R {
-    process::run(true, program)
+pub fn as_command<R: Send>(program: impl FnOnce() -> R + Send) -> lrvd_bench::Result<R> {
+    process::run(None, program)
 }
 
 /// The first page, whose program is run as a test.

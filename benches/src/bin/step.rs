@@ -120,7 +120,8 @@ fn main() -> Result<(), String> {
         (None, None) if options.method.is_of_encoder() => of_encoder(&options),
         (None, None) => random(&options),
     };
-    let line = lrvd_perf::as_command(|| timed().map_err(|error| error.to_string()))?;
+    let line = lrvd_perf::as_command(|| timed().map_err(|error| error.to_string()));
+    let line = line.map_err(|error| error.to_string())??;
     println!("{line}");
     Ok(())
 }

@@ -10,6 +10,7 @@ use lrvd_bench::settings::{MAX_DRAWS, Preset};
 use lrvd_burn::train::DrawPolicy;
 
 use crate::printer::Format;
+use crate::process::threads;
 use crate::progress::{LogFormat, ProgressStyle};
 
 #[derive(Clone, Copy, Debug, Args)]
@@ -26,6 +27,9 @@ pub(crate) struct GlobalArguments {
     /// The same as `--progress lines`.
     #[arg(long, global = true, conflicts_with = "progress")]
     pub(crate) no_progress: bool,
+    /// Threads that compute, 1 to 1024 [default: `RAYON_NUM_THREADS`, or as many as the process has cores].
+    #[arg(long, global = true, value_name = "N", value_parser = threads, allow_negative_numbers = true)]
+    pub(crate) threads: Option<usize>,
 }
 
 impl GlobalArguments {

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use lrvd_bench::{Kind, kind_of};
+use lrvd_bench::{Kind, Result, kind_of, no_threads};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::printer::Printer;
@@ -59,7 +59,7 @@ const PASSING: [i32; 3] = {
 };
 
 /// A flag that the signals of a run set; the first one is acknowledged.
-pub(crate) fn run_flag(printer: Printer) -> io::Result<Arc<AtomicBool>> {
+pub(crate) fn run_flag(printer: Printer) -> Result<Arc<AtomicBool>> {
     stop_flag(false, move |name, _| {
         // The dashboard has a line of its own.
         if !crate::log::is_held() {
@@ -70,9 +70,7 @@ pub(crate) fn run_flag(printer: Printer) -> io::Result<Arc<AtomicBool>> {
 
 /// A flag that the signals of a server set. `seen` gets the name of each signal, and whether it ends the server.
 #[cfg(feature = "serve")]
-pub(crate) fn server_flag(
-    seen: impl Fn(&str, bool) + Send + 'static,
-) -> io::Result<Arc<AtomicBool>> {
+pub(crate) fn server_flag(seen: impl Fn(&str, bool) + Send + 'static) -> Result<Arc<AtomicBool>> {
     stop_flag(true, seen)
 }
 
@@ -82,7 +80,7 @@ pub(crate) fn server_flag(
 fn stop_flag(
     is_server: bool,
     seen: impl Fn(&str, bool) + Send + 'static,
-) -> io::Result<Arc<AtomicBool>> {
+) -> Result<Arc<AtomicBool>> {
     use signal_hook::low_level::{exit, signal_name};
     use std::sync::atomic::Ordering;
 
@@ -92,7 +90,7 @@ fn stop_flag(
     let mut signals =
         signal_hook::iterator::Signals::new(all.filter(|signal| !is_ignored(*signal)))?;
     // On a separate thread: within a handler the terminal could not be given back.
-    std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
+    let watch = move || {
         for signal in &mut signals {
             let ends = !is_server || ENDING.contains(&signal);
             let again = ends && flag.swap(true, Ordering::Relaxed);
@@ -104,8 +102,9 @@ fn stop_flag(
                 seen(signal_name(signal).unwrap_or("signal"), ends);
             }
         }
-    })?;
-    Ok(stop)
+    };
+    let thread = std::thread::Builder::new().name("signals".to_owned()).spawn(watch);
+    thread.map(|_| stop).map_err(|error| no_threads(1, error))
 }
 
 /// `true` of a SIGHUP or SIGINT that the process was started to ignore, by `nohup` or as a background job of a script: it stays
@@ -136,7 +135,7 @@ fn survives(signal: i32) -> bool {
 fn stop_flag(
     _is_server: bool,
     _seen: impl Fn(&str, bool) + Send + 'static,
-) -> io::Result<Arc<AtomicBool>> {
+) -> Result<Arc<AtomicBool>> {
     use signal_hook::flag;
 
     let stop = Arc::new(AtomicBool::new(false));

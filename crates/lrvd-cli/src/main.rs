@@ -16,14 +16,11 @@ use args::GlobalArguments;
 
 fn main() -> ExitCode {
     let arguments = commands::parse();
-    process::run(arguments.command.keeps_pages(), || command(arguments))
-}
-
-fn command(arguments: commands::Arguments) -> ExitCode {
-    let GlobalArguments { format, quiet, .. } = arguments.global;
+    let GlobalArguments { format, quiet, threads, .. } = arguments.global;
     let printer = printer::Printer { format, quiet };
-    let outcome = exit::fail_at_file_limit().map_err(Into::into).and_then(|()| log::start());
-    match outcome.and_then(|()| commands::run(arguments, printer)) {
+    let start = || exit::fail_at_file_limit().map_err(Into::into).and_then(|()| log::start());
+    let command = || start().and_then(|()| commands::run(arguments, printer));
+    match process::run(threads, command).flatten() {
         Ok(status) => status.code(),
         Err(error) => {
             printer.error(error.as_ref());

@@ -12,6 +12,7 @@ use std::fs::{self, File, TryLockError};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
+use super::limited::is_there;
 use crate::error::Error;
 
 /// What is wrong with a path like `/`.
@@ -197,10 +198,6 @@ fn recover_dir(target: &Path) -> Result<(), Error> {
         sync_dir(parent_of(target))?;
     }
     Ok(())
-}
-
-fn is_there(path: &Path) -> Result<bool, Error> {
-    path.try_exists().map_err(|source| Error::io("look at", path, source))
 }
 
 pub(super) fn with_suffix(target: &Path, suffix: &str) -> Result<PathBuf, Error> {

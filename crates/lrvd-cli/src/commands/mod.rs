@@ -95,17 +95,6 @@ pub(crate) enum Command {
     },
 }
 
-impl Command {
-    /// Whether freed memory is soon reused, so that the process should keep it.
-    pub(crate) fn keeps_pages(&self) -> bool {
-        match self {
-            #[cfg(feature = "serve")]
-            Self::Serve(_) => false,
-            _ => true,
-        }
-    }
-}
-
 /// The arguments of the process. One that must be text and is not is named.
 pub(crate) fn parse() -> Arguments {
     let given: Vec<OsString> = std::env::args_os().collect();

@@ -5,6 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use anyhow::{anyhow, bail};
@@ -12,7 +13,7 @@ use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
-use lrvd_bench::{Error, Kind, Result, kind_of, unreadable};
+use lrvd_bench::{Error, Kind, Result, kind_of, no_threads, unreadable};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Semaphore;
@@ -112,18 +113,21 @@ impl Server {
                 },
             );
         };
-        let ended = std::thread::scope(|scope| {
-            let http = scope.spawn(|| {
+        let ended = thread::scope(|scope| {
+            let prompts = thread::Builder::new().spawn_scoped(scope, || work(&app.prompts))?;
+            let http = || {
                 runtime.block_on(accept(listener, &app));
                 app.queue.close();
                 app.prompts.close();
                 // An adapter that is still being loaded is not waited for.
                 runtime.shutdown_background();
-            });
-            let prompts = scope.spawn(|| work(&app.prompts));
+            };
+            let http = thread::Builder::new().spawn_scoped(scope, http);
+            let http = http.inspect_err(|_| app.prompts.close())?;
             work(&app.queue);
-            http.join().and(prompts.join())
+            Ok(http.join().and(prompts.join()))
         });
+        let ended = ended.map_err(|error: io::Error| no_threads(1, error))?;
         ended.map_err(|_| stopped("it panicked"))
     }
 }

@@ -376,28 +376,6 @@ fn a_key_and_a_name_of_the_server_are_required() {
     assert_eq!(keyed.stop(), "");
 }
 
-#[test]
-#[cfg(target_os = "linux")]
-fn a_server_gives_memory_back_and_a_training_run_keeps_it() {
-    let dir = classifier();
-    let keeps = |child: &Child| {
-        let environment = std::fs::read(format!("/proc/{}/environ", child.id())).unwrap();
-        environment.split(|byte| *byte == 0).any(|entry| entry == b"MIMALLOC_PURGE_DELAY=-1")
-    };
-    let server = Server::start(&dir, "out --quiet");
-    assert!(!keeps(&server.child));
-    server.stop();
-    let mut other = dir.start("predict out");
-    // It has started anew once it answers.
-    let mut input = other.stdin.take().unwrap();
-    input.write_all("a fine film\n".repeat(128).as_bytes()).unwrap();
-    let mut first = String::new();
-    BufReader::new(other.stdout.as_mut().unwrap()).read_line(&mut first).unwrap();
-    assert!(keeps(&other), "{first}");
-    drop(input);
-    assert!(other.wait().unwrap().success());
-}
-
 /// A client that disconnects ends its generation, and the next one is answered.
 #[test]
 fn a_generation_ends_with_its_client() {

@@ -1,0 +1,21 @@
+//! Compiles the call of the allocator's C interface with which the program starts.
+
+#![expect(clippy::print_stdout, reason = "cargo reads it")]
+#![expect(clippy::disallowed_methods, reason = "cargo's arguments are variables")]
+
+use std::env::var_os;
+use std::path::PathBuf;
+
+fn main() -> std::io::Result<()> {
+    let out = var_os("OUT_DIR").filter(|_| var_os("CARGO_CFG_UNIX").is_some());
+    // Elsewhere the allocator's own delay stays.
+    let Some(out) = out else { return Ok(()) };
+    let source = PathBuf::from(out).join("allocator.c");
+    std::fs::write(&source, include_str!("allocator.c"))?;
+    let headers = var_os("DEP_MIMALLOC_INCLUDE_DIR");
+    let objects = cc::Build::new().includes(headers).file(source).compile_intermediates();
+    for object in objects {
+        println!("cargo::rustc-link-arg-bins={}", object.display());
+    }
+    Ok(())
+}
