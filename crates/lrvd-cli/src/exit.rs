@@ -68,16 +68,11 @@ pub(crate) fn run_flag(printer: Printer) -> Result<Arc<AtomicBool>> {
     })
 }
 
-/// A flag that the signals of a server set. `seen` gets the name of each signal, and whether it ends the server.
-#[cfg(feature = "serve")]
-pub(crate) fn server_flag(seen: impl Fn(&str, bool) + Send + 'static) -> Result<Arc<AtomicBool>> {
-    stop_flag(true, seen)
-}
-
-/// A second Ctrl-C ends the process at once, after the terminal is as it was; the others come from programs, which often send them
+/// A flag that the signals of a run or a server set. `seen` gets the name of each signal, and whether it sets the flag. A second
+/// Ctrl-C ends the process at once, after the terminal is as it was; the others come from programs, which often send them
 /// twice, and always leave time for the checkpoint.
 #[cfg(unix)]
-fn stop_flag(
+pub(crate) fn stop_flag(
     is_server: bool,
     seen: impl Fn(&str, bool) + Send + 'static,
 ) -> Result<Arc<AtomicBool>> {
@@ -132,7 +127,7 @@ fn survives(signal: i32) -> bool {
 
 /// The dashboard's raw mode makes no signal of Ctrl-C here.
 #[cfg(not(unix))]
-fn stop_flag(
+pub(crate) fn stop_flag(
     _is_server: bool,
     _seen: impl Fn(&str, bool) + Send + 'static,
 ) -> Result<Arc<AtomicBool>> {

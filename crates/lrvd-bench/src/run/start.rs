@@ -188,24 +188,11 @@ impl<'a> Run<'a> {
     /// run's folder; `None` if a stop request ended that after a checkpoint.
     pub(crate) fn complete(
         &self,
-        begun: RunState,
-        place: &RunPlace<'_>,
-        sink: &mut dyn ProgressSink,
-        keep: impl FnOnce(RunState, &mut Finished, &RunContext<'_>, &mut dyn ProgressSink) -> Result<()>,
-    ) -> Result<Option<RunRecord>> {
-        match self.completed(begun, place, sink, keep) {
-            Err(error) if kind_of(&error) == Some(Kind::Stopped) => Ok(None),
-            completed => completed.map(Some),
-        }
-    }
-
-    fn completed(
-        &self,
         mut begun: RunState,
         place: &RunPlace<'_>,
         sink: &mut dyn ProgressSink,
         keep: impl FnOnce(RunState, &mut Finished, &RunContext<'_>, &mut dyn ProgressSink) -> Result<()>,
-    ) -> Result<RunRecord> {
+    ) -> Result<Option<RunRecord>> {
         let &RunPlace { out, folder, ref budget, layout } = place;
         let checkpoints = Checkpoints::open(folder.join(CHECKPOINT_DIR))?;
         let ((index, runs), label) = (self.position, self.label.clone());
@@ -213,23 +200,29 @@ impl<'a> Run<'a> {
         sink.event(&Event::RunStarted { index, runs, label, steps, done });
         let ended = fit(&self.context(), &mut begun, Some(&checkpoints), self.stop, sink)?;
         if ended == Outcome::Stopped {
-            return Err(lrvd_burn::Error::Stopped.into());
+            return Ok(None);
         }
         still_there(out)?;
         let (total, mut trained) = (self.answers(&begun), begun);
-        let mut finished = self.watched(sink, total, |context| {
-            record(context, self.start.method, &mut trained, budget, folder)
-        })?;
         let goes_on = |_: usize| !self.stop.load(Ordering::Relaxed);
         let context = RunContext { watch: Some(&goes_on), ..self.context() };
-        keep(trained, &mut finished, &context, sink)?;
-        let record = finished.record;
+        let recorded = self.watched(sink, total, |context| {
+            record(context, self.start.method, &mut trained, budget, folder)
+        });
+        let kept = recorded.and_then(|mut finished| {
+            keep(trained, &mut finished, &context, sink)?;
+            Ok(finished.record)
+        });
+        let record = match kept {
+            Err(error) if kind_of(&error) == Some(Kind::Stopped) => return Ok(None),
+            kept => kept?,
+        };
         write_json(&folder.join(RECORD_FILE), &record, layout)?;
         still_there(out)?;
         checkpoints.remove()?;
         let (label, summary) = (self.label.clone(), summary(&record, &self.task.goal));
         sink.event(&Event::RunFinished { label, summary, seconds: record.train_seconds });
-        Ok(record)
+        Ok(Some(record))
     }
 
     /// What `answer` returns after about `total` answers under this run's watch, which a stop request ends.

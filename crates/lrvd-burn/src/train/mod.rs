@@ -41,6 +41,7 @@ pub use order::{
 pub use pace::Smooth;
 pub use predict::{
     ClassAnswer, DrawPolicy, DrawSeed, Inputs, Logits, PassWatch, PredictionDraws, ScoreAnswer,
+    passed,
 };
 pub(crate) use run::write_adapter;
 pub use run::{Run, load_adapter};

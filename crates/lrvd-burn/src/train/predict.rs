@@ -184,7 +184,7 @@ fn undecided(logits: &Logits, margin: f64) -> Result<Vec<bool>, Error> {
 pub type PassWatch<'a> = Option<&'a dyn Fn(usize) -> bool>;
 
 /// Tells `watch` that a pass gave `answers`.
-pub(super) fn passed(watch: PassWatch<'_>, answers: usize) -> Result<(), Error> {
+pub fn passed(watch: PassWatch<'_>, answers: usize) -> Result<(), Error> {
     match watch {
         Some(goes_on) if !goes_on(answers) => Err(Error::Stopped),
         _ => Ok(()),
@@ -223,11 +223,6 @@ impl<'a, I> Inputs<'a, I> {
     pub fn new(examples: &'a dyn Examples<Input = I>) -> Self {
         let (kind, policy) = (PredictionDraws::Weights, DrawPolicy::default());
         Self { examples, batch_size: 32, seed: 0, kind, policy, watch: None }
-    }
-
-    /// Tells the [watch](Self::watch) that a pass gave `answers`; [`Error::Stopped`] if it ends the prediction.
-    pub fn passed(&self, answers: usize) -> Result<(), Error> {
-        passed(self.watch, answers)
     }
 
     /// Logits under one pass, one member or as many as the adapters hold side by side.
@@ -398,7 +393,7 @@ impl<'a, I> Inputs<'a, I> {
                     rows.extend(values.chunks(width).map(<[f64]>::to_vec));
                 }
                 first += count;
-                self.passed(indices.len() * count)?;
+                passed(self.watch, indices.len() * count)?;
             }
         }
         let mut values = Vec::with_capacity(draws.len() * members * n * width);

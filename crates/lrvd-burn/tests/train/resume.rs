@@ -35,26 +35,17 @@ impl Examples for Interrupted<'_> {
     }
 }
 
-/// When a run is stopped.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum At {
-    Step,
-    /// The first pass of an evaluation, or of a search for ranks.
-    Pass,
-    Never,
-}
-
-/// Trains to the end without a break; with a stop after every step; and with stops in a pass and after a step in turn.
+/// Trains to the end without a break, and once more with a stop after every step and in every evaluation.
 fn compare<T: Method<Net>>(start: impl Fn() -> Run<Net, T>) -> Run<Net, T> {
     // Three batches.
     let (validation, chosen_by) = (examples(8, 80), examples(9, 200));
     let folder = tempfile::tempdir().unwrap();
-    let fit = |run: &mut Run<Net, T>, checkpoints: &Checkpoints, at: At| {
+    let fit = |run: &mut Run<Net, T>, checkpoints: &Checkpoints, after_step, in_pass| {
         let stop = AtomicBool::new(false);
         let [validation, held_out] = [&validation, &chosen_by]
-            .map(|rows| Interrupted { rows, stop: Some(&stop).filter(|_| at == At::Pass) });
+            .map(|rows| Interrupted { rows, stop: Some(&stop).filter(|_| in_pass) });
         let mut end = |event: &Event| {
-            let is_last = at == At::Step && matches!(event, Event::Step { .. });
+            let is_last = after_step && matches!(event, Event::Step { .. });
             stop.fetch_or(is_last, Ordering::Relaxed);
         };
         let mut watch = Watch {
@@ -68,44 +59,36 @@ fn compare<T: Method<Net>>(start: impl Fn() -> Run<Net, T>) -> Run<Net, T> {
     };
     let mut whole = start();
     let checkpoints = Checkpoints::open(folder.path().join("whole")).unwrap();
-    assert_eq!(fit(&mut whole, &checkpoints, At::Never), Outcome::Finished);
-    let (steps, every) = (whole.steps(), whole.config.evaluate_every);
-    let stopped = |turns: [At; 2]| {
-        let (mut restarts, mut interrupted) = (0, Vec::new());
-        loop {
-            let checkpoints = Checkpoints::open(folder.path().join(format!("{turns:?}"))).unwrap();
-            let at = turns[restarts % 2];
-            let mut run = start();
-            run.resume(&checkpoints).unwrap();
-            let before = run.state.done;
-            match fit(&mut run, &checkpoints, at) {
-                Outcome::Finished => break (run, restarts, interrupted),
-                Outcome::Stopped if at == At::Step => assert_eq!(run.state.done, before + 1),
-                Outcome::Stopped => interrupted.push(run.state.done),
-            }
-            // Nothing is lost.
-            let mut kept = start();
-            assert_eq!(kept.resume(&checkpoints).unwrap(), run.state.done > 0);
-            assert_eq!(kept.state.done, run.state.done);
-            restarts += 1;
+    assert_eq!(fit(&mut whole, &checkpoints, false, false), Outcome::Finished);
+    let mut interrupted = Vec::new();
+    let mut done = 0;
+    let broken = loop {
+        let checkpoints = Checkpoints::open(folder.path().join("broken")).unwrap();
+        let mut run = start();
+        assert_eq!(run.resume(&checkpoints).unwrap(), done > 0);
+        assert_eq!(run.state.done, done);
+        let in_pass = interrupted.last() != Some(&done);
+        if fit(&mut run, &checkpoints, true, in_pass) == Outcome::Finished {
+            break run;
+        }
+        if run.state.done == done {
+            interrupted.push(done);
+        } else {
+            done += 1;
         }
     };
-    let (broken, restarts, _) = stopped([At::Step; 2]);
-    assert_eq!(restarts, steps);
-    let (again, _, interrupted) = stopped([At::Pass, At::Step]);
-    let due: Vec<usize> = (0..steps).step_by(every).chain([steps]).collect();
-    assert_eq!(interrupted, due);
-    for run in [&broken, &again] {
-        assert!(numbers(&run.state) == numbers(&whole.state));
-        let best = |run: &Run<Net, T>| run.state.best.clone().unwrap();
-        assert_eq!(best(run).info, best(&whole).info);
-        assert!(parameters(&best(run).model) == parameters(&best(&whole).model));
-        let mut journal = run.state.journal.clone();
-        let expected = &whole.state.journal;
-        journal.train_seconds = expected.train_seconds;
-        journal.evaluate_seconds = expected.evaluate_seconds;
-        assert_eq!(&journal, expected);
-    }
+    let steps = whole.steps();
+    let due: Vec<usize> = (0..steps).step_by(whole.config.evaluate_every).chain([steps]).collect();
+    assert_eq!((done, interrupted), (steps, due));
+    assert!(numbers(&broken.state) == numbers(&whole.state));
+    let best = |run: &Run<Net, T>| run.state.best.clone().unwrap();
+    assert_eq!(best(&broken).info, best(&whole).info);
+    assert!(parameters(&best(&broken).model) == parameters(&best(&whole).model));
+    let mut journal = broken.state.journal.clone();
+    let expected = &whole.state.journal;
+    journal.train_seconds = expected.train_seconds;
+    journal.evaluate_seconds = expected.evaluate_seconds;
+    assert_eq!(&journal, expected);
     broken
 }
 

@@ -18,7 +18,7 @@ use super::Outcome;
 use super::decide::{ReadoutArguments, base_alone, untrained};
 use super::eval::{draws, spares_nothing};
 use crate::args::{self, AnswerArguments};
-use crate::exit::{ExitStatus, server_flag};
+use crate::exit::{ExitStatus, stop_flag};
 use crate::printer::{Format, Printer, remark};
 use crate::serve::{Limits, Model, Server, check_name, log_signal};
 
@@ -168,7 +168,7 @@ const MAX_TEXTS: usize = 64;
 const MAX_TOKENS: usize = 1024;
 
 pub(super) fn run(arguments: ServeArguments, printer: Printer) -> Outcome {
-    let stop = server_flag(move |signal, ends| log_signal(printer, signal, ends))?;
+    let stop = stop_flag(true, move |signal, ends| log_signal(printer, signal, ends))?;
     check(&arguments)?;
     let limits = Limits {
         batch_size: arguments.batch_size.unwrap_or(BATCH_SIZE),

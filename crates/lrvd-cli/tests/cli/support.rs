@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+#[cfg(unix)]
+use std::sync::{Arc, atomic::AtomicBool};
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -62,8 +64,12 @@ pub(crate) struct Sandbox(TempDir);
 impl Sandbox {
     /// With `train.tsv` and `dev.csv`, whose rule is easy to learn.
     pub(crate) fn new() -> Self {
+        // Children obey them also where the tests were started to ignore them: a handler here is the default there.
         #[cfg(unix)]
-        obey_signals();
+        for signal in [signal_hook::consts::SIGHUP, signal_hook::consts::SIGINT] {
+            let end = signal_hook::flag::register_conditional_shutdown;
+            end(signal, 128 + signal, Arc::new(AtomicBool::new(true))).unwrap();
+        }
         let dir = Self(tempfile::tempdir().unwrap());
         for name in ["train.tsv", "dev.csv"] {
             dir.write(name, dir.bytes(&format!("@tests/data/{name}")));
@@ -182,21 +188,6 @@ pub(crate) fn with(usual: &str, more: &str) -> String {
         }
     }
     format!("{} {more}", words.join(" "))
-}
-
-/// Lets children obey SIGHUP and SIGINT, also where the tests were started to ignore them: a program that is started has those
-/// signals by default that have a handler here.
-#[cfg(unix)]
-fn obey_signals() {
-    use signal_hook::consts::{SIGHUP, SIGINT};
-    static ONCE: std::sync::Once = std::sync::Once::new();
-    ONCE.call_once(|| {
-        for signal in [SIGHUP, SIGINT] {
-            let always = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(true));
-            let end = signal_hook::flag::register_conditional_shutdown;
-            end(signal, 128 + signal, always).unwrap();
-        }
-    });
 }
 
 #[cfg(unix)]

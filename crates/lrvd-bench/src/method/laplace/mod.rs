@@ -30,7 +30,7 @@ use lrvd_burn::host::values;
 use lrvd_burn::model::NamedModule;
 use lrvd_burn::train::{
     Examples, Fitted, Logits, Method, Model, Observed, Setup, TrainConfig, evaluation_batches,
-    restore_order,
+    passed, restore_order,
 };
 use lrvd_core::baselines::laplace::{self, CurvatureBlock, LogitCovariance};
 use lrvd_core::metrics::Predictions;
@@ -191,7 +191,7 @@ fn gaussian_logits(
             }
         }
         all.extend(examples);
-        inputs.passed(indices.len())?;
+        passed(inputs.watch, indices.len())?;
     }
     restore_order(&batches, all)
 }
