@@ -85,7 +85,9 @@ impl Journal {
             return Ok(None);
         }
         let last = own.iter().filter_map(|line| line["step"].as_u64()).max().unwrap_or(0);
-        self.open(run, last as usize)?;
+        // Nothing is repeated.
+        self.open(run, last as usize + 1)?;
+        self.step = last as usize;
         Ok(Some(()))
     }
 

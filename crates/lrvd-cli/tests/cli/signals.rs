@@ -84,7 +84,7 @@ fn a_signal_that_was_ignored_at_the_start_stays_ignored() {
     let Output { code, stderr, .. } = ended(child);
     assert_eq!((code, stderr.matches("stopping").count()), (75, 1), "{stderr}");
 
-    let words = "predict @tests/pins/adapters/encoder --model @nano --format json";
+    let words = "predict @tests/pins/adapters/encoder --model @nano";
     let mut child = after(&dir, ignoring, words).spawn().unwrap();
     let mut input = child.stdin.take().unwrap();
     let mut answers = BufReader::new(child.stdout.take().unwrap()).lines();
