@@ -145,11 +145,18 @@ fn layers(c: &mut Criterion) {
 /// A frozen base weight costs no weight gradient: an adapted layer against the same layer with a trainable base.
 fn frozen_base(c: &mut Criterion) {
     let weight = Tensor::<2>::full([768, 3072], 0.01, (&Device::flex(), DType::F32));
-    let mut layer = AdaptedLinear::new(weight.clone(), None);
     let adapter = AdapterConfig { rank: 8, ..AdapterConfig::default() };
-    adapter.attach(&mut layer, "layer", NoiseKey::new(1)).expect("a rank in range");
-    let mut trainable = layer.clone();
-    trainable.weight = Param::from_tensor(weight.autodiff().require_grad());
+    let layer_of = |base: Option<Tensor<2>>| {
+        let mut layer = AdaptedLinear::new(weight.clone(), None);
+        // Before the adapter, which lies on the parameter.
+        if let Some(base) = base {
+            layer.weight = Param::from_tensor(base);
+        }
+        adapter.attach(&mut layer, "layer", NoiseKey::new(1)).expect("a rank in range");
+        layer
+    };
+    let layer = layer_of(None);
+    let trainable = layer_of(Some(weight.clone().autodiff().require_grad()));
     let device = Device::flex().autodiff();
     let x = Tensor::<3>::full([8, 128, 768], 0.5, (&device, DType::F32)).require_grad();
     let run = |layer: &AdaptedLinear| layer.forward_with(x.clone(), &Pass::mean());
@@ -171,6 +178,6 @@ fn frozen_base(c: &mut Criterion) {
 criterion_group!(benches, operators, layers, frozen_base);
 
 fn main() {
-    lrvd_perf::as_command(benches);
+    lrvd_perf::as_command(benches).expect("the threads of the machine");
     Criterion::default().configure_from_args().final_summary();
 }

@@ -15,7 +15,13 @@ fn main() -> std::io::Result<()> {
     let headers = var_os("DEP_MIMALLOC_INCLUDE_DIR");
     let objects = cc::Build::new().includes(headers).file(source).compile_intermediates();
     for object in objects {
-        println!("cargo::rustc-link-arg-bins={}", object.display());
+        // Of `lrvd-perf` this is the build script, too; its other programs have the system's allocator.
+        let program = if var_os("CARGO_PKG_NAME").is_some_and(|name| name == "lrvd-cli") {
+            "lrvd"
+        } else {
+            "step"
+        };
+        println!("cargo::rustc-link-arg-bin={program}={}", object.display());
     }
     Ok(())
 }
