@@ -29,7 +29,7 @@ pub use classifier::Held;
 pub use encoder::EncoderTrainer;
 pub use model::{Architecture, batch, keep_last_layers, model, prune_to};
 pub use predict::{Way, predict, prove};
-pub use recipe::{Recipe, Task, Timed, train};
+pub use recipe::{Recipe, Task, Timed, estimated_memory, train};
 pub use trainer::{Method, Trainer};
 
 /// Runs `program` as the command runs: allocator and threads.

@@ -5,6 +5,8 @@ use std::time::Instant;
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use clap::ValueEnum;
+use lrvd_bench::method::MethodName;
+use lrvd_bench::suite::{DryRun, Profile, Suite, SuiteOptions};
 use lrvd_burn::model::NamedModule as _;
 use lrvd_burn::train::{
     AdaLora, BayesLora, Event, Examples, Lora, Method, OrderConfig, Ordered, Placement, RankSearch,
@@ -174,6 +176,21 @@ impl Examples for Texts {
     fn answers(&self, _index: usize) -> usize {
         if self.is_language { self.length - 1 } else { 1 }
     }
+}
+
+/// Bytes that `lrvd bench glue --dry-run` estimates for the peak of such a run.
+pub fn estimated_memory(task: &Task) -> Result<f64, Box<dyn Error>> {
+    let Task { architecture, rank, batch, length, steps, .. } = *task;
+    let folder = tempfile::tempdir()?;
+    std::fs::write(folder.path().join("config.json"), architecture.config(None)?.to_string())?;
+    let mut options = SuiteOptions::new(Suite::Glue, Profile::Quick, folder.path().join("out"));
+    options.model = Some(folder.path().display().to_string());
+    options.methods = vec![MethodName::BAYES_LORA];
+    options.steps = Some(steps);
+    let sizes = [("batch_size", batch), ("evaluation_batch_size", batch), ("max_length", length)];
+    let sizes = sizes.into_iter().chain([("initial_rank", rank)]);
+    options.set = sizes.map(|(key, value)| format!("{key}={value}")).collect();
+    Ok(DryRun::new(options)?.memory.total() * f64::from(1 << 30))
 }
 
 /// What a run took.

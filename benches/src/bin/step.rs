@@ -72,6 +72,9 @@ struct Options {
     /// Times whole runs of so many steps, in place of steps
     #[arg(long, requires = "recipe", value_name = "STEPS")]
     whole: Option<usize>,
+    /// Estimates the memory of a recipe as well
+    #[arg(long, requires = "recipe")]
+    estimate: bool,
     /// Rows of the data of a recipe, of which a search holds a tenth out
     #[arg(long, default_value_t = 1000)]
     rows: usize,
@@ -221,6 +224,7 @@ fn by_recipe(options: &Options, recipe: Recipe) -> Result<Value, Box<dyn std::er
         length: options.length,
         steps,
     };
+    let estimated = options.estimate.then(|| lrvd_perf::estimated_memory(&task));
     let (mut seconds, mut loss) = (Vec::new(), f64::NAN);
     if options.whole.is_some() {
         for _ in 0..options.steps {
@@ -241,6 +245,7 @@ fn by_recipe(options: &Options, recipe: Recipe) -> Result<Value, Box<dyn std::er
         "length": options.length,
         "seconds": seconds,
         "loss": loss,
+        "estimated_bytes": estimated.transpose()?,
         "peak_rss_bytes": peak_rss(),
     }))
 }

@@ -199,7 +199,6 @@ pub(crate) fn prepare(
     let reader = LanguageReader::of(backbone, max_length)?;
     let mut notes = std::mem::take(&mut data.notes);
     notes.extend(data.sample(config.train_rows));
-    notes.extend(data.limit(config.validation_rows));
     if !data.kind.is_chat() {
         if reader.chat.is_some() {
             notes.push(

@@ -12,6 +12,7 @@
 //! | `backbone` | where the pretrained model comes from |
 //! | [`eval`] | predictions and what is measured of them |
 //! | [`method`] | what each fine-tuning method attaches, minimises and does to ranks |
+//! | `memory` | what a run needs at its peak, and what the process may use |
 //! | [`language`] | a user's texts as tokens |
 //! | [`run`] | one run: beginning, loop, record, folder |
 //! | `report` | tables, comparisons, the page that a person looks at |
@@ -35,6 +36,7 @@ pub mod eval;
 pub mod export;
 mod io;
 pub mod language;
+mod memory;
 pub mod method;
 pub mod record;
 mod report;
@@ -49,6 +51,7 @@ mod unused;
 pub use error::{Error, Kind, Result, kind_of, left_out, no_threads, unreadable};
 pub use io::{Unique, read_unique, whole_json};
 pub use lrvd_models::Error as ModelsError;
+pub use memory::PlannedMemory;
 pub use report::Verdict;
 pub use text::{UnknownName, decimals, grouped, percent, printable, printable_json};
 pub use train::{TrainOptions, TrainOutcome, train};

@@ -16,7 +16,7 @@ use crate::data::{Data, Dataset, PreparedTask, Wording};
 use crate::error::Result;
 use crate::io::{JsonLayout, write_json};
 use crate::language;
-use crate::method::{FittedRows, Holdout, MethodName, RankRequest};
+use crate::method::{EvaluationWork, FittedRows, Holdout, MethodName, RankRequest};
 use crate::progress::{Event, ProgressSink};
 use crate::record::{RankBudget, RunRecord};
 use crate::run::{self, RowSettings, TrainSettings, summary};
@@ -85,8 +85,9 @@ pub fn train(
         Data::Labelled(data) => data.kind.goal.clone(),
         Data::Texts(data) => Goal::texts(&data.name),
     };
-    let task = prepare(data, &settings, &backbone)?;
+    let mut task = prepare(data, &settings, &backbone)?;
     options.set_steps(&mut settings.experiment, &task)?;
+    limit_validation(options.method, &settings.experiment, &mut task);
     let (adapter, (value, finished)) = (out.file(run::ADAPTER_DIR), out.finished(&settings)?);
     let label = format!("{} / {} / seed {}", goal.name, settings.method, settings.seed);
     if let Some(record) = finished {
@@ -105,8 +106,9 @@ pub fn train(
     }
     let run = run::Run::new(settings.start(&backbone, &task, &device), stop, label, (1, 1));
     let notes = note.iter().chain(&task.notes).cloned().chain(task.shared_rows());
+    let notes = notes.chain(run.note()).chain(run.memory_note()?);
     let own = backbone.notes(&settings.experiment);
-    own.into_iter().chain(notes).chain(run.note()).for_each(|note| sink.event(&Event::Note(note)));
+    own.into_iter().chain(notes).for_each(|note| sink.event(&Event::Note(note)));
     let begun = run.open(&options.out)?;
     sink.event(&Event::Note(run::trained(&begun.state.model)));
     // Whatever can be rejected is rejected by now: nothing was written before.
@@ -151,7 +153,6 @@ fn prepare(data: Data, settings: &TrainSettings, backbone: &Backbone) -> Result<
     match (data, &settings.rows) {
         (Data::Labelled(mut data), RowSettings::Classes(own)) => {
             let drawn = data.sample(config.train_rows);
-            let cut = data.limit(config.validation_rows);
             let untrained = data.untrained();
             data.permute_options(settings.seed);
             let (train, validation) = (&data.train.examples, &data.validation.examples);
@@ -161,13 +162,8 @@ fn prepare(data: Data, settings: &TrainSettings, backbone: &Backbone) -> Result<
             let asked = own.wording.as_ref().filter(|_| !data.kind.is_decision());
             let asked = asked.map(Wording::describe);
             let notes = data.notes.into_iter().filter(|_| data.kind.task.is_none());
-            task.notes = notes
-                .chain(drawn)
-                .chain(cut)
-                .chain(untrained)
-                .chain(asked)
-                .chain(task.notes)
-                .collect();
+            task.notes =
+                notes.chain(drawn).chain(untrained).chain(asked).chain(task.notes).collect();
             task.drawn_validation = data.validation_split.is_some();
             let has_bias = !matches!(backbone.architecture, Architecture::Llama(_));
             let targets = config.target_modules.layers();
@@ -180,9 +176,35 @@ fn prepare(data: Data, settings: &TrainSettings, backbone: &Backbone) -> Result<
             }
             Ok(task)
         }
-        (Data::Texts(data), RowSettings::Texts(_)) => language::prepare(data, backbone, config),
+        (Data::Texts(data), RowSettings::Texts(_)) => {
+            let drawn_validation = data.validation_split.is_some();
+            let task = language::prepare(data, backbone, config)?;
+            Ok(PreparedTask { drawn_validation, ..task })
+        }
         _ => bail!("the settings are for rows of another kind than the data has"),
     }
+}
+
+/// Cuts the validation rows of `task` to those of the settings, by default to so many that most of a run is training, and notes
+/// that.
+fn limit_validation(method: MethodName, config: &Config, task: &mut PreparedTask) {
+    let (work, all) = (EvaluationWork::new(method, config), task.validation.len());
+    let most = config.validation_rows.unwrap_or_else(|| work.rows(task.drawn_validation));
+    if most >= all {
+        return;
+    }
+    task.limit_validation(most);
+    let rows = task.validation.len();
+    let drawn = if task.goal.classes.is_empty() { "at random" } else { "by class" };
+    let reason = || {
+        let [own, whole] = [rows, all].map(|rows| 100.0 * work.share(rows));
+        format!(
+            ": evaluations take about {own:.0} % of the run, of all rows it would be {whole:.0} %; `validation_rows` sets \
+             another number"
+        )
+    };
+    let reason = config.validation_rows.is_none().then(reason).unwrap_or_default();
+    task.notes.push(format!("evaluated on {rows} of {all} validation rows, drawn {drawn}{reason}"));
 }
 
 impl TrainOptions {
@@ -292,5 +314,47 @@ impl TrainOptions {
         let (rows, method) = ((rows, files), (self.method, self.target_rank));
         let (seed, device) = (self.seed, &self.device);
         Ok((TrainSettings::new(backbone, rows, method, seed, device, experiment), note))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::Label;
+    use crate::data::batch::TokenisedExample;
+    use crate::settings::Preset;
+
+    #[test]
+    fn validation_rows_are_cut_by_class_and_the_run_says_so() {
+        // Sorted by class, as a file may be: 1,200 rows, 799 and one.
+        let class = |row: usize| usize::from(row >= 1_200) + usize::from(row == 1_999);
+        let row = |row| TokenisedExample::single(vec![1], Label::Class(class(row)));
+        let names = ["a", "b", "c"].map(String::from).to_vec();
+        let all = PreparedTask {
+            validation: (0..2_000).map(row).collect(),
+            validation_ids: (0..2_000).map(|row| row.to_string()).collect(),
+            ..PreparedTask::without_examples(Goal::classification("c", names))
+        };
+        let cut = |drawn_validation, validation_rows| {
+            let mut task = PreparedTask { drawn_validation, ..all.clone() };
+            let (steps, evaluate_every) = (20, 2);
+            let config = Preset::Default.config();
+            let config = Config { steps, evaluate_every, validation_rows, ..config };
+            limit_validation(MethodName::LORA, &config, &mut task);
+            let rows = task.validation_ids.iter().map(|id| id.parse().unwrap());
+            let rows: Vec<usize> = rows.collect();
+            let kept: Vec<_> = rows.iter().map(|&of| row(of)).collect();
+            assert!(rows.is_sorted() && kept == task.validation);
+            ([0, 1, 2].map(|of| rows.iter().filter(|&&row| class(row) == of).count()), task.notes)
+        };
+        // Those of a file are all used up to 10,000.
+        assert_eq!(cut(false, None), ([1_200, 799, 1], Vec::new()));
+        // 12 passes over 1,000 rows beside 3·20·32.
+        let note = "evaluated on 1000 of 2000 validation rows, drawn by class: evaluations take about 86 % of the run, of all \
+                    rows it would be 93 %; `validation_rows` sets another number";
+        assert_eq!(cut(true, None), ([600, 399, 1], vec![note.to_owned()]));
+        let note = "evaluated on 10 of 2000 validation rows, drawn by class";
+        assert_eq!(cut(true, Some(10)), ([6, 3, 1], vec![note.to_owned()]));
+        assert_eq!(cut(true, Some(2)).0.iter().sum::<usize>(), 2);
     }
 }

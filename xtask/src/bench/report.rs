@@ -118,10 +118,18 @@ fn entry(group: &Group, comparison: &Comparison, samples: &Samples, machine: &Ma
         })
     };
     let time = |seconds: &[f64]| if group.fastest { fastest(seconds) } else { median(seconds) };
-    let [our_time, other_time] = [ours, reference].map(|key| time(&seconds(key)));
-    let ratio = our_time / other_time;
+    let bytes = |name: &str| samples[ours].facts[name].as_f64().unwrap_or(f64::NAN);
+    let [our_value, other_value] = if group.memory {
+        ["estimated_bytes", "peak_rss_bytes"].map(bytes)
+    } else {
+        [ours, reference].map(|key| time(&seconds(key)))
+    };
+    let ratio = our_value / other_value;
+    // An estimate may be as far off on either side.
+    let meets = |target: f64| ratio <= target && (!group.memory || ratio >= 2.0 - target);
     let rounds = samples[ours].rounds.iter().zip(&samples[reference].rounds);
     let by_round: Vec<f64> = rounds.map(|(a, b)| time(a) / time(b)).collect();
+    let by_round = if group.memory { vec![ratio] } else { by_round };
     // Missing measurements never compare equal.
     let nll = |key: &str| samples[key].facts["nll"].as_f64().unwrap_or(f64::NAN);
     let nll = worth.as_ref().map(|worth| (nll(ours), nll(worth)));
@@ -132,14 +140,14 @@ fn entry(group: &Group, comparison: &Comparison, samples: &Samples, machine: &Ma
     let medians = || group.used().map(|side| median(&seconds(&side.key))).collect::<Vec<_>>();
     json!({
         "name": name,
-        "ours": our_time,
-        "reference": other_time,
+        "ours": our_value,
+        "reference": other_value,
         "ratio": ratio,
         "target": target,
         "nll": nll.map(|(ours, wanted)| json!({ "ours": ours, "wanted": wanted })),
         "losses": losses.map(|(ours, wanted)| json!({ "ours": ours, "wanted": wanted })),
-        "met": target.map(|target| ratio <= target && equal && same),
-        "unit": "seconds",
+        "met": target.map(|target| meets(target) && equal && same),
+        "unit": if group.memory { "bytes" } else { "seconds" },
         "ratio_by_round": by_round,
         "medians": { "ours": side(ours), "reference": side(reference) },
         "fit": group.axis.as_ref().map(|axis| fit(axis, &medians())),
@@ -159,6 +167,7 @@ pub(crate) fn section(group: &Group, samples: &Samples, machine: &Machine) -> Va
         "steps": group.steps,
         "threads": group.threads,
         "fastest": group.fastest,
+        "memory": group.memory,
         "entries": group.comparisons.iter().map(entry).collect::<Vec<_>>(),
         "worth": group.comparisons.iter().map(|c| c.worth.as_ref().map(label)).collect::<Vec<_>>(),
     })
@@ -312,6 +321,18 @@ mod tests {
         };
         let found = [json!(0.6), json!(0.6005), json!(0.69), Value::Null].map(met);
         assert_eq!(found, [true, true, false, false].map(Value::from));
+    }
+
+    #[test]
+    fn an_estimate_of_memory_may_be_off_as_far_on_either_side() {
+        let memory = group("memory-nano-lora");
+        let met = |mib: f64| {
+            let mut samples = samples(&memory);
+            samples.get_mut("nano-lora").unwrap().facts["estimated_bytes"] =
+                json!(mib * 1_048_576.0);
+            section(&memory, &samples, &machine())["entries"][0]["met"].take()
+        };
+        assert_eq!([2.0, 2.2, 3.8, 4.0].map(met), [false, true, true, false].map(Value::from));
     }
 
     #[test]

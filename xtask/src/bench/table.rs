@@ -71,6 +71,9 @@ pub(crate) struct Group {
     /// Whether the time of a side is that of its fastest step, in place of the median.
     #[serde(default)]
     pub(crate) fastest: bool,
+    /// Whether a comparison is one of the estimated memory of a side, beside its peak, in place of times.
+    #[serde(default)]
+    pub(crate) memory: bool,
 }
 
 impl Group {
@@ -192,7 +195,7 @@ mod tests {
             assert_eq!(keys.len(), group.sides.len(), "{}", group.name);
             assert!(names.insert(&group.name), "{}", group.name);
             for Comparison { name, ours, reference, worth, .. } in &group.comparisons {
-                assert!(names.insert(name) && ours != reference, "{name}");
+                assert!(names.insert(name) && (ours == reference) == group.memory, "{name}");
                 let mut sides = [Some(ours), Some(reference), worth.as_ref()].into_iter().flatten();
                 assert!(sides.all(|side| keys.contains(side)), "{name}");
             }

@@ -10,6 +10,7 @@ use lrvd_burn::train::{Examples, Targets};
 use lrvd_core::metrics::mean_and_variance;
 use lrvd_models::{Prefixes, ScoredOptions, TokenBatch};
 
+use super::example::{drawn, drawn_by_class};
 use super::{At, Label, held_out};
 use crate::error::Burn;
 use crate::task::Goal;
@@ -338,6 +339,22 @@ impl PreparedTask {
     /// Number of training examples that [`holding_out`](Self::holding_out) keeps out.
     pub(crate) fn held_out_rows(&self, share: f64, seed: u64) -> usize {
         held_out(self.train.iter().collect(), share, seed, |row| row.class()).1.len()
+    }
+
+    /// Cuts the validation rows to `most`, in their order: of each class its share, and one row while there is room. They are
+    /// drawn once, the same ones for every seed.
+    pub(crate) fn limit_validation(&mut self, most: usize) {
+        fn kept<T: Clone>(all: &mut Vec<T>, rows: &[usize]) {
+            *all = rows.iter().filter_map(|&row| all.get(row).cloned()).collect();
+        }
+        let all = self.validation.len();
+        let class = |&row: &usize| self.validation[row].class();
+        let (_, rows) = drawn_by_class((0..all).collect(), all.saturating_sub(most), 0, class);
+        // Of more classes than there is room for each had kept a row.
+        let rows = drawn(rows, most, 0).0;
+        kept(&mut self.validation, &rows);
+        kept(&mut self.validation_ids, &rows);
+        kept(&mut self.validation_places, &rows);
     }
 
     /// A note on the validation rows that are also trained on.

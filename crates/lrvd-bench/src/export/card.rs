@@ -160,7 +160,7 @@ impl<'a> Card<'a> {
         });
         let rows = match share {
             Some(share) => format!(
-                "{n} rows, {} % of the training file, drawn once and not trained on",
+                "{n} rows of the {} % of the training file that were drawn once and not trained on",
                 100.0 * share
             ),
             None => format!("{n} validation rows"),

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::bail;
 use burn::module::Module as _;
 use burn::tensor::{DType, Device};
+use lrvd_burn::device;
 use lrvd_burn::model::AdapterTargets;
 use lrvd_burn::train::{
     self, Checkpoints, DrawPolicy, Evaluation, HeldOutLosses, Inputs, Observer, OrderConfig,
@@ -23,6 +24,7 @@ use crate::data::batch::{LabelUnit, TokenExamples, TokenisedExample};
 use crate::error::{Burn, Error, Kind, Result, kind_of};
 use crate::eval::{PeakMemory, RunContext};
 use crate::io::{JsonLayout, write_json};
+use crate::memory::Sizes;
 use crate::method::{DynMethod, FittedRows, Holdout, MethodName, RankRequest};
 use crate::progress::{Event, ProgressSink};
 use crate::record::{RankBudget, RunRecord};
@@ -168,6 +170,21 @@ impl<'a> Run<'a> {
                 ))
             }
         }
+    }
+
+    /// A note on memory where the run may need too much of it. A device other than the CPU has its own, of which nothing is known.
+    pub(crate) fn memory_note(&self) -> Result<Option<String>> {
+        let RunStart { config, backbone, method, device, .. } = self.start;
+        if !device::open("cpu").is_ok_and(|cpu| cpu == *device) {
+            return Ok(None);
+        }
+        let sizes = Sizes::new(&backbone.architecture, config);
+        let trained = sizes.trained(method, None)?;
+        // A later run of a process takes the pages that an earlier one has left.
+        let resident = self.memory.start.filter(|_| self.position == (1, 1)).unwrap_or(0);
+        let PreparedTask { train, validation, .. } = &*self.task;
+        let memory = sizes.memory_of(trained, resident, [&train[..], &validation[..]]);
+        Ok(memory.note(Path::new("/")))
     }
 
     pub(crate) fn context(&self) -> RunContext<'_> {

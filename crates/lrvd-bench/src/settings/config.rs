@@ -286,7 +286,9 @@ settings! {
         /// Number of training rows to use, the same ones for every seed; `None` for all.
         #[serde(default)]
         train_rows: Option<usize> = None, in COUNT;
-        /// Number of validation rows to use, the first ones of the split; `None` for all.
+        /// Number of validation rows to use, of a suite the first ones, else drawn by class, the same ones for every seed; `None`
+        /// for all of a suite, else for as many as evaluations take a tenth of the run with, of a drawn split 1,000 at least,
+        /// of a file 10,000.
         #[serde(default)]
         validation_rows: Option<usize> = None, in COUNT;
         /// Examples per step.

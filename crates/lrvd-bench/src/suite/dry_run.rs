@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use lrvd_burn::adapter::AdapterConfig;
 use minijinja::context;
 use minijinja::value::Serde;
 use serde::Serialize;
@@ -14,11 +13,9 @@ use super::runs::{PlannedRun, add_runs};
 use crate::backbone::{self, Architecture, locate_config};
 use crate::data::Wording;
 use crate::error::Result;
-use crate::method::{MethodName, RankRequest};
+use crate::memory::{PlannedMemory, Sizes};
 use crate::settings::Config;
 use crate::text::{grouped, templates};
-
-const GIB: f64 = 1_073_741_824.0;
 
 #[derive(Clone, Debug, Serialize)]
 pub struct DryRun {
@@ -56,65 +53,6 @@ pub struct PlannedMethod {
     pub steps: usize,
 }
 
-/// Estimated memory, GiB.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub struct PlannedMemory {
-    pub base: f64,
-    /// Trained parameters, their gradients and two moments in single precision.
-    pub state: f64,
-    /// What a training step keeps of its activations, at most.
-    pub activations: f64,
-}
-
-impl PlannedMemory {
-    pub(super) fn total(self) -> f64 {
-        self.base + self.state + self.activations
-    }
-}
-
-pub(super) struct Sizes {
-    config: Config,
-    /// Widths of the input and of the output of every adapted layer.
-    pub layers: Vec<[usize; 2]>,
-    model: PlannedModel,
-}
-
-impl Sizes {
-    pub(super) fn new(name: &str, architecture: &Architecture, config: &Config) -> Self {
-        let backbone::Sizes { layers, hidden, .. } = architecture.sizes();
-        let parameters = architecture.parameters();
-        Self {
-            config: config.clone(),
-            layers: architecture.adapted_layers(&config.target_modules),
-            model: PlannedModel { name: name.to_owned(), layers, hidden, parameters },
-        }
-    }
-
-    /// Trained parameters of one run before pruning, or of adapters of this `rank`.
-    pub(super) fn trained(&self, method: MethodName, rank: Option<usize>) -> Result<usize> {
-        let method = method.build(&self.config, RankRequest::Initial)?;
-        let adapter = method.setup(&self.config.training(0))?.adapter;
-        let adapter = AdapterConfig { rank: rank.unwrap_or(adapter.rank), ..adapter };
-        let of = |&[d_input, d_output]: &[usize; 2]| adapter.parameter_count(d_input, d_output);
-        Ok(self.layers.iter().map(of).sum())
-    }
-
-    pub(super) fn memory(&self, method: MethodName) -> Result<PlannedMemory> {
-        self.trained(method, None).map(|trained| self.memory_of(trained))
-    }
-
-    fn memory_of(&self, trained: usize) -> PlannedMemory {
-        let Self { config, model: PlannedModel { layers, hidden, parameters, .. }, .. } = self;
-        let at_once = config.batch_size.div_ceil(config.accumulation) * config.max_length;
-        PlannedMemory {
-            base: *parameters as f64 * config.base_precision.bytes() / GIB,
-            state: 16.0 * trained as f64 / GIB,
-            // About 16 activations of the hidden width a layer and token, in single precision.
-            activations: (at_once * layers * 16 * hidden * 4) as f64 / GIB,
-        }
-    }
-}
-
 impl DryRun {
     /// What `options` would train. Reads the model's `config.json` at most, and nothing where the paper's
     /// own model is meant.
@@ -134,7 +72,7 @@ impl DryRun {
         let config = options.config(&architecture)?;
         let mut runs: Vec<PlannedRun> = Vec::new();
         add_runs(&mut runs, 0, &options)?;
-        let sizes = Sizes::new(&name, &architecture, &config);
+        let sizes = Sizes::new(&architecture, &config);
         let mut methods: Vec<PlannedMethod> = Vec::new();
         let mut made: Vec<usize> = Vec::new();
         // Of one run: members of an ensemble are trained one after another.
@@ -163,16 +101,17 @@ impl DryRun {
             let member = if run.is_member { " (member)" } else { "" };
             format!("{}{made}{member}", run.label())
         };
+        let backbone::Sizes { layers, hidden, .. } = architecture.sizes();
         Ok(Self {
             suite: options.suite.name().to_owned(),
             profile: options.profile.name().to_owned(),
             device: options.device.clone(),
             modules: sizes.layers.len(),
             methods,
-            memory: sizes.memory_of(largest),
+            memory: sizes.memory(largest),
             runs: runs.iter().map(described).collect(),
             wording: options.wordings(&config, &architecture)?,
-            model: sizes.model,
+            model: PlannedModel { name, layers, hidden, parameters: architecture.parameters() },
             settings: config,
         })
     }

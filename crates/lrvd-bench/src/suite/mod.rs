@@ -33,7 +33,7 @@ pub use arms::Arms;
 pub use claim::WorkerName;
 pub use cluster::{Cluster, Engine, Job};
 pub use collect::{Headline, SuiteOutcome, collect};
-pub use dry_run::{ArmsDryRun, DryRun, PlannedMemory, PlannedMethod, PlannedModel};
+pub use dry_run::{ArmsDryRun, DryRun, PlannedMethod, PlannedModel};
 pub use kind::{Profile, Suite};
 pub use options::SuiteOptions;
 pub use plan::{Plan, planned_runs};

@@ -9,7 +9,6 @@ use burn::tensor::Device;
 use lrvd_burn::train::Logits;
 use lrvd_core::adalora::matched_target_rank;
 
-use super::dry_run::Sizes;
 use super::kind::Matching;
 use super::plan::{Experiment, Plan};
 use super::runs::PlannedRun;
@@ -20,8 +19,9 @@ use crate::data::{PreparedTask, QuestionForm, SplitName, TextColumns};
 use crate::error::Result;
 use crate::eval::{RunContext, Scored, measures, score_draws, selective_records};
 use crate::io::{JsonLayout, read_lines, write_json};
+use crate::memory::Sizes;
 use crate::method::RankRequest;
-use crate::progress::ProgressSink;
+use crate::progress::{Event, ProgressSink};
 use crate::record::{
     CheckpointRecord, Checkpoints, ParameterCounts, PredictionLine, RankBudget, RunRecord,
     SplitRecord,
@@ -67,6 +67,7 @@ impl RunInput<'_> {
         let (method, seed) = (run.method, run.seed);
         let start = RunStart { config, backbone, task, method, request, seed, device };
         let training = Run::new(start, self.stop, run.label(), position);
+        training.memory_note()?.into_iter().for_each(|note| sink.event(&Event::Note(note)));
         let begun = training.open(&folder)?;
         let place = RunPlace {
             out: self.out,
@@ -108,8 +109,7 @@ impl RunInput<'_> {
         };
         Ok(RankRequest::Average(match matching {
             Matching::Parameters => {
-                let name = &backbone.location.name;
-                let mut sizes = Sizes::new(name, &backbone.architecture, config);
+                let mut sizes = Sizes::new(&backbone.architecture, config);
                 // A model of scores has no `lm_head`, which is the last layer.
                 sizes.layers.truncate(first.rank_budget.n_modules as usize);
                 let of_one = sizes.trained(run.method, Some(1))?;
@@ -291,7 +291,7 @@ mod tests {
     #[test]
     fn a_rank_has_the_same_size_whatever_the_method_starts_with() {
         let config = Preset::PaperGlue.config();
-        let sizes = Sizes::new("", &Architecture::deberta_v3_base().unwrap(), &config);
+        let sizes = Sizes::new(&Architecture::deberta_v3_base().unwrap(), &config);
         let of_one = MethodName::FIRST_TABLE.map(|method| sizes.trained(method, Some(1)).unwrap());
         assert_eq!(of_one, [165_888, 165_960, 165_960]);
     }

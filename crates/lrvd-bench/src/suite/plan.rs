@@ -19,7 +19,6 @@ use time::format_description::well_known::Rfc3339;
 
 use super::arms::{Arms, ArmsOfPlan, folder as arm_folder};
 use super::cluster::PLAN_DIR;
-use super::dry_run::{PlannedMemory, Sizes};
 use super::kind::{Matching, Profile, Suite};
 use super::options::SuiteOptions;
 use super::runs::{PlannedRun, add_runs};
@@ -27,6 +26,7 @@ use crate::error::Result;
 use crate::io::{
     JsonLayout, create_dir, read_lines, read_versioned, sha256_text, write_json, write_json_lines,
 };
+use crate::memory::Sizes;
 use crate::method::MethodName;
 use crate::record::{ModelRecord, TaskData};
 use crate::run::{CLAIMS_DIR, RECORD_FILE, file_hashes};
@@ -97,7 +97,9 @@ impl Plan {
         create_dir(&folder.join(CLAIMS_DIR))?;
         write_json(&folder.join(PLAN_FILE), self, JsonLayout::Pretty)?;
         let lines = self.runs.iter().enumerate().map(|(index, run)| {
-            let memory = sizes[run.experiment].memory(run.method).map_or(0.0, PlannedMemory::total);
+            let sizes = &sizes[run.experiment];
+            let trained = sizes.trained(run.method, None);
+            let memory = trained.map_or(0.0, |trained| sizes.memory(trained).total());
             let is_trained = !run.is_combined();
             Line {
                 index,

@@ -6,7 +6,6 @@ use std::rc::Rc;
 use burn::tensor::Device;
 
 use super::arms::Arms;
-use super::dry_run::Sizes;
 use super::kind::{Profile, Suite};
 use super::options::SuiteOptions;
 use super::plan::{Experiment, Plan, SCHEMA, experiments, id, now};
@@ -14,6 +13,7 @@ use super::runs::{PlannedRun, add_runs, matching};
 use super::task::{ReadyTask, Tasks, data_files, generated_data, is_kept, load};
 use crate::backbone::{Backbone, locate_model, public_place};
 use crate::error::Result;
+use crate::memory::Sizes;
 use crate::method::{MethodName, RankRequest};
 use crate::progress::{Event, ProgressSink};
 use crate::record::ModelRecord;
@@ -114,7 +114,7 @@ pub(super) fn start(
             whole = settings.clone();
         }
         let data = loaded.iter().map(|task| (task.task.name().to_owned(), task.data.clone()));
-        sizes.push(Sizes::new(&backbone.location.name, &backbone.architecture, &config));
+        sizes.push(Sizes::new(&backbone.architecture, &config));
         experiments.push(Experiment {
             arm: own.arm.clone(),
             preset: own.preset.name().to_owned(),
