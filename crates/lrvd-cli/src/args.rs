@@ -21,7 +21,7 @@ pub(crate) struct GlobalArguments {
     /// Print only errors on standard error, and the log messages of `RUST_LOG`.
     #[arg(long, short, global = true)]
     pub(crate) quiet: bool,
-    /// How progress is shown [default: the dashboard in a terminal, otherwise lines].
+    /// How progress is shown [default: the first that is possible; lines in the background, in notebooks and in CI].
     #[arg(long, global = true, value_enum, value_name = "STYLE")]
     pub(crate) progress: Option<ProgressStyle>,
     /// The same as `--progress lines`.

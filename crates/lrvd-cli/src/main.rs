@@ -9,22 +9,31 @@ mod process;
 mod progress;
 #[cfg(feature = "serve")]
 mod serve;
+mod terminal;
 
 use std::process::ExitCode;
 
 use args::GlobalArguments;
 
 fn main() -> ExitCode {
-    let arguments = commands::parse();
+    let arguments = match commands::parse() {
+        Ok(arguments) => arguments,
+        Err(answer) => {
+            let printer = printer::Printer { format: printer::Format::Text, quiet: false };
+            let code = ExitCode::from(answer.exit_code() as u8);
+            return ended(printer, printer.usage(&answer).map(|()| code));
+        }
+    };
     let GlobalArguments { format, quiet, threads, .. } = arguments.global;
     let printer = printer::Printer { format, quiet };
     let start = || exit::fail_at_file_limit().map_err(Into::into).and_then(|()| log::start());
     let command = || start().and_then(|()| commands::run(arguments, printer));
-    match process::run(threads, command).flatten() {
-        Ok(status) => status.code(),
-        Err(error) => {
-            printer.error(error.as_ref());
-            exit::ExitStatus::of(&error).code()
-        }
-    }
+    ended(printer, process::run(threads, command).flatten().map(exit::ExitStatus::code))
+}
+
+fn ended(printer: printer::Printer, outcome: lrvd_bench::Result<ExitCode>) -> ExitCode {
+    outcome.unwrap_or_else(|error| {
+        printer.error(error.as_ref());
+        exit::ExitStatus::of(&error).code()
+    })
 }

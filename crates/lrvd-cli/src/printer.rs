@@ -1,13 +1,15 @@
 //! The only writer of this program: data to standard output, everything else to standard error.
 
 use std::error::Error;
-use std::io::{ErrorKind, Write};
+use std::io::{self, ErrorKind, Write};
 use std::sync::LazyLock;
 
 use clap::ValueEnum;
 use indicatif::MultiProgress;
 use lrvd_bench::{Result, printable, printable_json};
 use serde::Serialize;
+
+use crate::terminal;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
@@ -97,6 +99,12 @@ impl Printer {
         }
     }
 
+    /// Help, or what is wrong with the arguments.
+    pub(crate) fn usage(self, answer: &clap::Error) -> Result<()> {
+        let outcome = answer.print().and_then(|()| io::stdout().flush());
+        if answer.use_stderr() { Ok(()) } else { taken(outcome).map(|_| ()) }
+    }
+
     /// Remarks.
     pub(crate) fn notes<'t>(self, texts: impl IntoIterator<Item = &'t String>) {
         texts.into_iter().for_each(|text| self.note(text));
@@ -126,20 +134,27 @@ impl Printer {
     }
 }
 
-/// Writes a line to standard output; `false` if the reader has closed the pipe.
+/// Writes a line to standard output; `false` if nobody reads it any more.
 fn written(text: &str) -> Result<bool> {
-    let mut out = std::io::stdout().lock();
-    match writeln!(out, "{text}").and_then(|()| out.flush()) {
+    let mut out = io::stdout().lock();
+    taken(writeln!(out, "{text}").and_then(|()| out.flush()))
+}
+
+/// Whether standard output took what was written; `false` if the reader has closed the pipe, or the terminal has gone away.
+fn taken(outcome: io::Result<()>) -> Result<bool> {
+    match outcome {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
+        Err(_) if terminal::is_hung_up(io::stdout()) => Ok(false),
         Err(error) => Err(anyhow::Error::new(error).context("cannot write to standard output")),
     }
 }
 
 /// The progress bars on standard error, above which remarks appear.
-pub(crate) static BARS: LazyLock<MultiProgress> = LazyLock::new(MultiProgress::new);
+pub(crate) static BARS: LazyLock<MultiProgress> =
+    LazyLock::new(|| MultiProgress::with_draw_target(terminal::bars()));
 
 /// One line on standard error. Its own failure cannot be reported.
 pub(crate) fn remark(text: &str) {
-    let _ = BARS.suspend(|| writeln!(std::io::stderr(), "{}", printable(text)));
+    let _ = BARS.suspend(|| writeln!(io::stderr(), "{}", printable(text)));
 }

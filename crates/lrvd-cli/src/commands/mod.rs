@@ -96,11 +96,11 @@ pub(crate) enum Command {
 }
 
 /// The arguments of the process. One that must be text and is not is named.
-pub(crate) fn parse() -> Arguments {
+pub(crate) fn parse() -> Result<Arguments, clap::Error> {
     let given: Vec<OsString> = std::env::args_os().collect();
-    Arguments::try_parse_from(&given).unwrap_or_else(|error| {
+    Arguments::try_parse_from(&given).map_err(|error| {
         let named = (error.kind() == ErrorKind::InvalidUtf8).then(|| not_text(&given)).flatten();
-        named.unwrap_or(error).exit()
+        named.unwrap_or(error)
     })
 }
 

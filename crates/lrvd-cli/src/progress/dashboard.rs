@@ -1,10 +1,10 @@
 //! burn-train's terminal dashboard, fed by the events of a run: the terminal is taken over, and given back in every case.
 
 use std::backtrace::{Backtrace, BacktraceStatus};
-use std::io::{IsTerminal, Write};
+use std::io::{self, Write as _};
 use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind, set_hook, take_hook};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
+use std::sync::{Arc, Mutex, Once};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -15,11 +15,16 @@ use burn::train::metric::{
 };
 use burn::train::renderer::tui::TuiMetricsRendererWrapper;
 use burn::train::renderer::{MetricState, MetricsRenderer};
+use console::Term;
 use lrvd_bench::progress::{Event, ProgressSink};
 use lrvd_burn::burn_train::StepMetric;
 
 use super::lines::Lines;
+#[cfg(unix)]
+use super::loan;
+use super::lock;
 use crate::log;
+use crate::terminal::{is_able, is_foreground};
 
 /// How often a stop request is looked for: well below the time between two presses of a key.
 const WATCH_EVERY: Duration = Duration::from_millis(25);
@@ -39,23 +44,26 @@ struct Screen {
     curves: Option<Box<dyn Curves>>,
     held: Vec<Event>,
     lines: Lines,
+    /// Nothing can be drawn: plain lines say the rest.
+    is_dropped: bool,
 }
 
 impl Dashboard {
     pub(super) fn new(stage: Box<dyn Stage>, lines: Lines, stop: &Arc<AtomicBool>) -> Self {
-        let screen = Screen { stage, curves: None, held: Vec::new(), lines };
+        let screen = Screen { stage, curves: None, held: Vec::new(), lines, is_dropped: false };
         Self { screen: Arc::new(Mutex::new(screen)), stop: Arc::clone(stop), watcher: None }
     }
 
     /// Opens the screen for one run and watches for the end that its user may ask for.
     fn open(&mut self, runs_done: usize) {
         self.close();
-        if self.stop.load(Ordering::Relaxed) {
+        let mut screen = lock(&self.screen);
+        if screen.is_dropped || self.stop.load(Ordering::Relaxed) {
             return;
         }
         let interrupter = Interrupter::new();
-        let mut screen = lock(&self.screen);
-        screen.curves = Some(screen.stage.open(interrupter.clone(), runs_done));
+        screen.curves = screen.stage.open(interrupter.clone(), runs_done).ok();
+        screen.is_dropped = screen.curves.is_none();
         drop(screen);
         let (screen, stop) = (Arc::clone(&self.screen), Arc::clone(&self.stop));
         let watch = move || {
@@ -69,7 +77,8 @@ impl Dashboard {
                     stop.store(true, Ordering::Relaxed);
                 }
                 let stopping = stop.load(Ordering::Relaxed);
-                if stopping || screen.stage.is_broken() {
+                screen.is_dropped = screen.stage.is_broken();
+                if stopping || screen.is_dropped {
                     screen.close();
                 }
                 if stopping {
@@ -117,10 +126,6 @@ impl Drop for Dashboard {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Screen {
     /// Gives the screen back and says what was held back.
     fn close(&mut self) {
@@ -141,7 +146,7 @@ impl Screen {
 /// What the dashboard is drawn on.
 pub(super) trait Stage: Send {
     /// Takes the screen; `runs_done` of a suite came before.
-    fn open(&self, interrupter: Interrupter, runs_done: usize) -> Box<dyn Curves>;
+    fn open(&self, interrupter: Interrupter, runs_done: usize) -> io::Result<Box<dyn Curves>>;
 
     /// Whether nothing can be seen on it any more.
     fn is_broken(&self) -> bool;
@@ -158,54 +163,53 @@ pub(super) trait Curves: Send {
 /// Name of burn-train's drawing thread.
 const DRAWING_THREAD: &str = "train-renderer";
 const ENTER_ALTERNATE_SCREEN: &[u8] = b"\x1b[?1049h";
-const SHOW_CURSOR: &[u8] = b"\x1b[?25h";
-/// Reports of the mouse off, then the user's own screen.
-#[cfg(unix)]
-const LEAVE: &[u8] = b"\x1b[?1006l\x1b[?1015l\x1b[?1003l\x1b[?1002l\x1b[?1000l\x1b[?1049l";
+/// Columns and rows in which the dashboard's curves can be told apart.
+pub(super) const LEAST: (u16, u16) = (60, 20);
 
 /// What panics had to say while the dashboard was up; `None` while it is not.
 static HELD: Mutex<Option<Vec<String>>> = Mutex::new(None);
 static HOOK: Once = Once::new();
-/// Settings of the terminal from before the dashboard; `None` while it is not up.
-#[cfg(unix)]
-static BEFORE: Mutex<Option<rustix::termios::Termios>> = Mutex::new(None);
 
-/// Whether keys, drawing and messages all have a terminal that can do more than print.
-#[expect(clippy::disallowed_methods, reason = "the terminal says in it what it can do")]
-pub(super) fn is_complete() -> bool {
-    let able = std::env::var_os("TERM").is_some_and(|term| term != "dumb") || cfg!(windows);
-    able && std::io::stdin().is_terminal()
-        && std::io::stdout().is_terminal()
-        && std::io::stderr().is_terminal()
+/// Whether keys, drawing and messages all have the foreground of a terminal that is large enough and can do more than print.
+pub(super) fn is_possible() -> bool {
+    let (least_columns, least_rows) = LEAST;
+    let is_large = |(rows, columns)| rows >= least_rows && columns >= least_columns;
+    is_able()
+        && is_foreground(io::stdin())
+        && is_foreground(io::stdout())
+        && is_foreground(io::stderr())
+        && Term::stdout().size_checked().is_some_and(is_large)
 }
 
 #[derive(Debug)]
 pub(super) struct Terminal;
 
 impl Stage for Terminal {
-    fn open(&self, interrupter: Interrupter, runs_done: usize) -> Box<dyn Curves> {
+    fn open(&self, interrupter: Interrupter, runs_done: usize) -> io::Result<Box<dyn Curves>> {
+        #[cfg(unix)]
+        loan::take().inspect_err(|_| loan::give_back())?;
         HOOK.call_once(hold_panics);
         log::hold();
         *lock(&HELD) = Some(Vec::new());
-        #[cfg(unix)]
-        before(rustix::termios::tcgetattr(std::io::stdin()).ok());
         let runs_done = (runs_done > 0).then_some(runs_done);
         let renderer = TuiMetricsRendererWrapper::new(interrupter, runs_done);
-        #[cfg(unix)]
-        keep_interrupt_key();
-        Box::new(Rendered { renderer: Box::new(renderer), registered: Vec::new() })
+        Ok(Box::new(Rendered { renderer: Box::new(renderer), registered: Vec::new() }))
     }
 
     fn is_broken(&self) -> bool {
+        #[cfg(unix)]
+        if loan::is_over() {
+            return true;
+        }
         lock(&HELD).as_ref().is_some_and(|messages| !messages.is_empty())
     }
 
     fn leave(&self) -> Vec<String> {
-        // The drawing thread shows the cursor itself unless a panic ended it.
-        let mut out = std::io::stdout();
-        let _ = out.write_all(SHOW_CURSOR).and_then(|()| out.flush());
         #[cfg(unix)]
-        before(None);
+        loan::give_back();
+        // The drawing thread does it unless a panic has ended it.
+        #[cfg(not(unix))]
+        let _ = io::stdout().write_all(b"\x1b[?25h");
         log::release();
         lock(&HELD).take().unwrap_or_default()
     }
@@ -287,26 +291,6 @@ fn definition(metric: &impl Metric) -> MetricDefinition {
     MetricDefinition::new(MetricId::new(metric.name()), metric)
 }
 
-/// Remembers `settings` and returns those remembered before.
-#[cfg(unix)]
-fn before(settings: Option<rustix::termios::Termios>) -> Option<rustix::termios::Termios> {
-    std::mem::replace(&mut *lock(&BEFORE), settings)
-}
-
-/// Puts the terminal back for a process that ends at once, if the dashboard is up.
-#[cfg(unix)]
-pub(crate) fn give_back() {
-    use rustix::termios::{OptionalActions, tcsetattr};
-
-    let Some(settings) = before(None) else { return };
-    let mut out = std::io::stdout();
-    for code in [LEAVE, SHOW_CURSOR] {
-        let _ = out.write_all(code);
-    }
-    let _ = out.flush();
-    let _ = tcsetattr(std::io::stdin(), OptionalActions::Now, &settings);
-}
-
 /// Keeps the messages of panics until the terminal can show them.
 ///
 /// burn-train's own hook runs before this one and leaves the alternate screen, but its thread may
@@ -321,7 +305,7 @@ fn hold_panics() {
         };
         let thread = thread::current();
         if thread.name() != Some(DRAWING_THREAD) {
-            let mut out = std::io::stdout();
+            let mut out = io::stdout();
             let _ = out.write_all(ENTER_ALTERNATE_SCREEN).and_then(|()| out.flush());
         }
         let backtrace = Backtrace::capture();
@@ -331,31 +315,6 @@ fn hold_panics() {
         }
         messages.push(message);
     }));
-}
-
-/// Makes Ctrl-C a signal again, which the raw mode of the dashboard turns into a key that it ignores;
-/// the keys that suspend and abort stay off, for they would leave the terminal as it is.
-///
-/// burn-train puts the old settings back when it leaves.
-#[cfg(unix)]
-fn keep_interrupt_key() {
-    use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, tcgetattr, tcsetattr};
-    const DISABLED: u8 = if cfg!(target_os = "linux") { 0 } else { 0xff };
-    let stdin = std::io::stdin();
-    // The drawing thread sets the raw mode when it gets to run.
-    for _ in 0..400 {
-        let Ok(mut settings) = tcgetattr(&stdin) else { return };
-        if settings.local_modes.contains(LocalModes::ICANON) {
-            thread::sleep(Duration::from_millis(5));
-            continue;
-        }
-        settings.local_modes |= LocalModes::ISIG;
-        for key in [SpecialCodeIndex::VSUSP, SpecialCodeIndex::VQUIT] {
-            settings.special_codes[key] = DISABLED;
-        }
-        let _ = tcsetattr(&stdin, OptionalActions::Now, &settings);
-        return;
-    }
 }
 
 #[cfg(test)]

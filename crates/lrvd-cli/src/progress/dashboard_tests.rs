@@ -36,11 +36,11 @@ impl Drop for Fake {
 }
 
 impl Stage for Record {
-    fn open(&self, interrupter: Interrupter, runs_done: usize) -> Box<dyn Curves> {
+    fn open(&self, interrupter: Interrupter, runs_done: usize) -> io::Result<Box<dyn Curves>> {
         let mut state = lock(self);
         state.interrupter = Some(interrupter);
         state.drawn.push(format!("open after {runs_done}"));
-        Box::new(Fake(Arc::clone(self)))
+        Ok(Box::new(Fake(Arc::clone(self))))
     }
 
     fn is_broken(&self) -> bool {
@@ -106,6 +106,8 @@ fn a_signal_a_key_and_a_broken_screen_give_the_terminal_back() {
         }
         // The following events are printed as lines.
         dashboard.event(&pruned());
+        // No later run of a suite takes a screen that is gone.
+        dashboard.event(&started(2));
         let State { drawn, closed, .. } = &*lock(&record);
         assert_eq!((drawn.len(), *closed, stop.load(relaxed)), (2, 1, stops), "{cause}");
     }

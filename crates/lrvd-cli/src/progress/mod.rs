@@ -4,10 +4,13 @@
 mod dashboard;
 mod journal;
 mod lines;
+#[cfg(all(unix, feature = "dashboard"))]
+mod loan;
 
-use std::io::IsTerminal;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+#[cfg(feature = "dashboard")]
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use clap::ValueEnum;
 use lrvd_bench::progress::ProgressSink;
@@ -15,12 +18,13 @@ use lrvd_bench::progress::ProgressSink;
 #[cfg(feature = "dashboard")]
 use crate::log;
 use crate::printer::Printer;
+use crate::terminal::{is_foreground, is_recorded};
 pub(crate) use journal::Journal;
 pub(crate) use lines::LINE_EVERY;
 use lines::Lines;
 
 #[cfg(all(unix, feature = "dashboard"))]
-pub(crate) use dashboard::give_back as give_back_terminal;
+pub(crate) use loan::end as give_back_terminal;
 
 /// No output takes over the terminal.
 #[cfg(all(unix, not(feature = "dashboard")))]
@@ -28,9 +32,10 @@ pub(crate) fn give_back_terminal() {}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ProgressStyle {
-    /// burn-train's dashboard: curves of loss, KL, rank and accuracy; needs a terminal.
+    /// burn-train's dashboard: curves of loss, KL, rank and accuracy; needs the foreground of a terminal of 60 columns and
+    /// 20 rows.
     Dashboard,
-    /// A progress bar, redrawn in place; needs a terminal.
+    /// A progress bar, redrawn in place; needs the foreground of a terminal.
     Bar,
     /// A line from time to time.
     Lines,
@@ -42,7 +47,8 @@ pub(crate) enum LogFormat {
     Tensorboard,
 }
 
-/// Shows events in `style`, or in the richest one that the terminal allows.
+/// Shows events in `style`, or in the richest one that the terminal allows; in lines where a notebook or the log of a build keeps
+/// every redraw.
 ///
 /// `stop` is set where the dashboard's user asks for the end of the run.
 #[cfg_attr(not(feature = "dashboard"), expect(unused_variables, reason = "only its keys stop"))]
@@ -54,20 +60,33 @@ pub(crate) fn sink(
     #[cfg(feature = "dashboard")]
     {
         // Log lines are for reading during the run.
-        let is_usual = style.is_none() && !log::is_on();
+        let is_usual = style.is_none() && !log::is_on() && !is_recorded();
         let is_named = style == Some(ProgressStyle::Dashboard);
-        if (is_usual || is_named) && dashboard::is_complete() {
+        if (is_usual || is_named) && dashboard::is_possible() {
             let (stage, lines) = (Box::new(dashboard::Terminal), Lines::new(printer, false));
             return Box::new(dashboard::Dashboard::new(stage, lines, stop));
         }
         if is_named {
-            printer.note("the dashboard needs a terminal");
+            let (columns, rows) = dashboard::LEAST;
+            printer.note(&format!(
+                "the dashboard needs the foreground of a terminal of {columns} columns and {rows} rows"
+            ));
         }
     }
     #[cfg(not(feature = "dashboard"))]
     if style == Some(ProgressStyle::Dashboard) {
         printer.note(&lrvd_bench::left_out("dashboard").to_string());
     }
-    let bars = style != Some(ProgressStyle::Lines) && std::io::stderr().is_terminal();
+    let bars = match style {
+        Some(style) => style != ProgressStyle::Lines,
+        None => !is_recorded(),
+    };
+    let bars = bars && is_foreground(std::io::stderr());
     Box::new(Lines::new(printer, bars))
+}
+
+/// What a thread that panicked has left is still to be shown.
+#[cfg(feature = "dashboard")]
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -12,3 +12,4 @@ mod serve;
 mod signals;
 mod streams;
 mod support;
+mod terminal;
