@@ -636,7 +636,7 @@ fn link(blob: &Path, file: &Path, name: &str) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// Expected values are those of `huggingface_hub.constants` in huggingface_hub 2.4.0.
+    /// Expected values are those of `constants.py` of version 2.4.0.
     #[cfg(unix)]
     #[test]
     fn the_cache_and_the_token_are_where_pythons_library_has_them() {
