@@ -211,7 +211,7 @@ mod tests {
         insta::assert_snapshot!(render_pairs(&verdicts));
         let unsided = Claim::new("LoRA", "AdaLoRA", "rank", Some(1.0)).unwrap();
         let words = |mean: f64| {
-            let d = Difference::of_seeds(&[mean - 0.1, mean, mean + 0.1]).unwrap();
+            let d = Difference::from_seeds(&[mean - 0.1, mean, mean + 0.1]).unwrap();
             unsided.verdict(d, &unsided.probabilities(d)).0
         };
         let expected =

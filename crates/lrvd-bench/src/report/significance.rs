@@ -39,8 +39,8 @@ pub(super) fn difference(
         same.then(|| own.iter().zip(other).map(|(a, b)| a - b).collect::<Vec<f64>>())
     };
     match pairs.iter().map(|(seed, _)| by_row(*seed)).collect::<Option<Vec<_>>>() {
-        Some(rows) => Difference::of_rows(&rows),
-        None => Difference::of_seeds(&pairs.iter().map(|(_, d)| *d).collect::<Vec<_>>()),
+        Some(rows) => Difference::from_rows(&rows),
+        None => Difference::from_seeds(&pairs.iter().map(|(_, d)| *d).collect::<Vec<_>>()),
     }
 }
 

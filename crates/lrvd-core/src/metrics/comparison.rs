@@ -52,30 +52,23 @@ pub struct Difference {
 }
 
 impl Difference {
-    /// Of one difference for every seed.
-    pub fn of_seeds(seeds: &[f64]) -> Option<Self> {
-        Self::of_rows(&seeds.iter().map(|d| vec![*d]).collect::<Vec<_>>())
+    /// Difference of one number for every seed.
+    pub fn from_seeds(seeds: &[f64]) -> Option<Self> {
+        Self::from_rows(&seeds.iter().map(|d| vec![*d]).collect::<Vec<_>>())
     }
 
-    /// Of differences `[seed][row]`, as many rows for every seed. None below two seeds, for differences that are not finite, and
-    /// where they do not vary: one seed compares two models, not two methods.
-    pub fn of_rows(d: &[Vec<f64>]) -> Option<Self> {
-        let (seeds, rows) = (d.len(), d.first()?.len());
-        if seeds < 2 || rows == 0 || d.iter().any(|own| own.len() != rows) {
-            return None;
-        }
-        let (s, r) = (seeds as f64, rows as f64);
-        let TwoWays { mean, first, second, rest } = TwoWays::of(d);
-        let (mut between_rows, mut of_rest) = (0.0, 0.0);
-        if rows > 1 {
-            between_rows = s * second / (r - 1.0);
-            of_rest = rest / ((s - 1.0) * (r - 1.0));
-        }
+    /// Difference of a table `[seed][row]`. None below two seeds, for seeds with other numbers of rows, for differences that are
+    /// not finite, and where they do not vary: one seed compares two models, not two methods.
+    pub fn from_rows(d: &[Vec<f64>]) -> Option<Self> {
+        let TwoWays { mean, sizes: [s, r], first, second, rest } = TwoWays::new(d)?;
+        // The mean squares B and E; 0 of one row.
+        let of_rows = if r > 1.0 { s * second / (r - 1.0) } else { 0.0 };
+        let of_rest = if r > 1.0 { rest / ((s - 1.0) * (r - 1.0)) } else { 0.0 };
         let found = Self {
             mean,
             seeds: first / (s - 1.0) / s,
-            rows: (between_rows - of_rest).max(0.0) / (s * r),
-            least: between_rows.max(of_rest) / (s * r),
+            rows: (of_rows - of_rest).max(0.0) / (s * r),
+            least: of_rows.max(of_rest) / (s * r),
             freedom: [s - 1.0, r - 1.0],
         };
         let error = found.error();
@@ -87,16 +80,15 @@ impl Difference {
         (self.seeds + self.rows).max(self.least).sqrt()
     }
 
-    /// The rows are part of the error; otherwise the interval is about the rows that were measured.
+    /// `true` if the rows are part of the error; otherwise the interval is about the rows that were measured.
     pub fn has_rows(self) -> bool {
         self.least > 0.0
     }
 
     /// The two-sided 95 % interval of this difference alone, not corrected for others.
     pub fn interval(self) -> (f64, f64) {
-        let [seeds, rows] = self.freedom.map(|freedom| {
-            if freedom > 0.0 { student_quantile(LEVEL, freedom).powi(2) } else { 0.0 }
-        });
+        let quantile = |freedom| if freedom > 0.0 { student_quantile(LEVEL, freedom) } else { 0.0 };
+        let [seeds, rows] = self.freedom.map(|freedom| quantile(freedom).powi(2));
         let half = (seeds * self.seeds + rows * self.rows).max(rows * self.least).sqrt();
         (self.mean - half, self.mean + half)
     }
@@ -124,54 +116,67 @@ impl Difference {
         let by_rows = |square: f64, variance: f64| {
             if variance > 0.0 { student_tails((square / variance).sqrt(), of_rows) } else { 0.0 }
         };
-        let mut high = (square / self.seeds).sqrt();
-        let both = if self.seeds <= 0.0 {
-            by_rows(square, self.rows)
-        } else {
+        let both = if self.seeds > 0.0 {
             // The quantile of the seeds at which that of the rows has the same level.
-            let mut low = 0.0;
-            let halvings = if self.rows > 0.0 { 60 } else { 0 };
-            for _ in 0..halvings {
-                let middle = f64::midpoint(low, high);
-                let left = (square - middle * middle * self.seeds).max(0.0);
-                let is_low = student_tails(middle, of_seeds) > by_rows(left, self.rows);
-                *(if is_low { &mut low } else { &mut high }) = middle;
-            }
-            student_tails(high, of_seeds)
+            let exceeds = |t: f64| {
+                let left = (square - t * t * self.seeds).max(0.0);
+                student_tails(t, of_seeds) > by_rows(left, self.rows)
+            };
+            let most = (square / self.seeds).sqrt();
+            let t = if self.rows > 0.0 { bisect(0.0, most, exceeds) } else { most };
+            student_tails(t, of_seeds)
+        } else {
+            by_rows(square, self.rows)
         };
         both.max(by_rows(square, self.least))
     }
 }
 
-/// Sums of squares of a table in two ways, of which every row has as many columns.
+/// Sums of squares of a rectangular table in two ways.
 ///
 /// ```text
 /// first = Σ_i (x̄[i] − x̄)²     second = Σ_j (x̄[j] − x̄)²     rest = Σ_ij (x[i][j] − x̄[i] − x̄[j] + x̄)²
 /// ```
 struct TwoWays {
     mean: f64,
+    /// Rows and columns.
+    sizes: [f64; 2],
     first: f64,
     second: f64,
     rest: f64,
 }
 
 impl TwoWays {
-    fn of(table: &[Vec<f64>]) -> Self {
-        let [rows, columns] = [table.len(), table.first().map_or(0, Vec::len)];
-        let of_row: Vec<f64> =
-            table.iter().map(|row| row.iter().sum::<f64>() / columns as f64).collect();
-        let of_column: Vec<f64> = (0..columns)
-            .map(|j| table.iter().map(|row| row[j]).sum::<f64>() / rows as f64)
-            .collect();
-        let mean = of_row.iter().sum::<f64>() / rows as f64;
+    /// None below two rows or one column, and for rows of different lengths.
+    fn new(table: &[Vec<f64>]) -> Option<Self> {
+        let columns = table.first()?.len();
+        if table.len() < 2 || columns == 0 || table.iter().any(|row| row.len() != columns) {
+            return None;
+        }
+        let [n, m] = [table.len() as f64, columns as f64];
+        let of_row: Vec<f64> = table.iter().map(|row| row.iter().sum::<f64>() / m).collect();
+        let of_column = |j: usize| table.iter().map(|row| row[j]).sum::<f64>() / n;
+        let of_column: Vec<f64> = (0..columns).map(of_column).collect();
+        let mean = of_row.iter().sum::<f64>() / n;
         let squares = |means: &[f64]| means.iter().map(|m| (m - mean).powi(2)).sum::<f64>();
-        let rest = table.iter().zip(&of_row).flat_map(|(row, of_row)| {
-            row.iter()
-                .zip(&of_column)
-                .map(move |(x, of_column)| (x - of_row - of_column + mean).powi(2))
-        });
-        Self { mean, first: squares(&of_row), second: squares(&of_column), rest: rest.sum() }
+        let mut rest = 0.0;
+        for (row, of_row) in table.iter().zip(&of_row) {
+            for (x, of_column) in row.iter().zip(&of_column) {
+                rest += (x - of_row - of_column + mean).powi(2);
+            }
+        }
+        let (first, second) = (squares(&of_row), squares(&of_column));
+        Some(Self { mean, sizes: [n, m], first, second, rest })
     }
+}
+
+/// The upper end of the interval left by 80 halvings between a point where `is_low` and one where it is not.
+pub(super) fn bisect(mut low: f64, mut high: f64, is_low: impl Fn(f64) -> bool) -> f64 {
+    for _ in 0..80 {
+        let middle = f64::midpoint(low, high);
+        *(if is_low(middle) { &mut low } else { &mut high }) = middle;
+    }
+    high
 }
 
 /// Two-sided probability of `t` and beyond.
@@ -182,16 +187,12 @@ fn student_tails(t: f64, freedom: f64) -> f64 {
 /// The `t` of a two-sided probability, by halving the range: `statrs`' own has five digits, and is 1.83 in place of 1.96 at ten
 /// million degrees of freedom.
 fn student_quantile(level: f64, freedom: f64) -> f64 {
-    let (mut low, mut high) = (0.0, 2.0);
-    while student_tails(high, freedom) > level && high < f64::MAX / 2.0 {
+    let exceeds = |t: f64| student_tails(t, freedom) > level;
+    let mut high = 2.0;
+    while exceeds(high) && high < f64::MAX / 2.0 {
         high *= 2.0;
     }
-    for _ in 0..80 {
-        let middle = f64::midpoint(low, high);
-        let is_low = student_tails(middle, freedom) > level;
-        *(if is_low { &mut low } else { &mut high }) = middle;
-    }
-    high
+    bisect(0.0, high, exceeds)
 }
 
 /// Probabilities of a family of comparisons, adjusted: significant is what stays below the level.
@@ -224,7 +225,7 @@ pub fn holm(p: &[f64]) -> Vec<f64> {
 ///
 /// # Errors
 ///
-/// Those of the statistic; fewer than two rows.
+/// Errors of the statistic; fewer than two rows.
 pub fn pseudo_values(
     n: usize,
     statistic: impl Fn(&[usize]) -> Result<f64, Error>,
@@ -256,24 +257,16 @@ pub fn pseudo_values(
 ///
 /// Source: Fisher 1925, Statistical methods for research workers, chapter 7.
 pub fn groups_p(values: &[Vec<f64>]) -> Option<f64> {
-    let (groups, seeds) = (values.len(), values.first()?.len());
-    if groups < 2 || seeds < 2 || values.iter().any(|own| own.len() != seeds) {
-        return None;
-    }
-    let (g, s) = (groups as f64, seeds as f64);
-    let TwoWays { first, rest, .. } = TwoWays::of(values);
-    let between = s * first / (g - 1.0);
-    let freedom = [g - 1.0, (g - 1.0) * (s - 1.0)];
-    let rest = rest / freedom[1];
+    let TwoWays { sizes: [g, s], first, rest, .. } = TwoWays::new(values)?;
+    let [of_groups, of_rest] = [g - 1.0, (g - 1.0) * (s - 1.0)];
     // Rounding of sums leaves a rest of equal differences.
-    let least = (f64::EPSILON
-        * values.iter().flatten().fold(0.0, |most: f64, x| most.max(x.abs())))
-    .powi(2);
-    if rest.is_nan() || rest <= 16.0 * least {
+    let largest = values.iter().flatten().fold(0.0, |most: f64, x| most.max(x.abs()));
+    let error = rest / of_rest;
+    if error.is_nan() || error <= 16.0 * (f64::EPSILON * largest).powi(2) {
         return None;
     }
-    let f = between / rest;
-    Some(beta_reg(0.5 * freedom[1], 0.5 * freedom[0], freedom[1] / (freedom[1] + freedom[0] * f)))
+    let f = s * first / of_groups / error;
+    Some(beta_reg(0.5 * of_rest, 0.5 * of_groups, of_rest / (of_rest + of_groups * f)))
 }
 
 #[cfg(test)]
@@ -285,112 +278,112 @@ mod tests {
     use crate::special::logistic;
     use crate::testing::assert_near;
 
+    fn table(values: &[f64], columns: usize) -> Vec<Vec<f64>> {
+        values.chunks(columns).map(<[f64]>::to_vec).collect()
+    }
+
+    /// numpy for the mean squares, `scipy.stats.t` for the quantiles, `scipy.optimize.brentq` for the level.
     #[test]
     fn intervals_are_those_of_scipy() {
-        // numpy for the mean squares, scipy.stats.t for the quantiles, scipy.optimize.brentq for the level.
-        let d = Difference::of_seeds(&[-0.03, -0.01, -0.02]).unwrap();
-        assert_near(&[d.error()], &[0.005_773_502_691_896_258], 1e-12);
-        let (low, high) = d.interval();
-        assert_near(&[low, high], &[-0.044_841_377_117_503_3, 0.004_841_377_117_503_3], 1e-12);
-        assert_near(&[d.p()], &[0.074_179_900_227_448_55], 1e-12);
-        assert_near(&[d.p_below(0.01)], &[0.017_549_359_322_992_33], 1e-12);
-        let up = Difference::of_seeds(&[0.03, 0.01, 0.02]).unwrap();
+        let tails = |d: Difference| [d.p(), d.p_below(0.01), d.p_above(-0.05)];
+        let d = Difference::from_seeds(&[-0.03, -0.01, -0.02]).unwrap();
+        let expected = [0.074_179_900_227_4, 0.017_549_359_323_0, 0.017_549_359_323_0];
+        assert_near(&tails(d), &expected, 1e-12);
+        let d = Difference { mean: 0.02, ..d };
         assert_near(
-            &[up.p_above(-0.01), up.p_above(0.05)],
-            &[0.017_549_359_322_992_33, 0.982_450_640_677_007_7],
-            1e-12,
+            &[d.p_above(-0.01), d.p_above(0.05)],
+            &[0.017_549_359_3, 0.982_450_640_7],
+            1e-9,
         );
-        for (d, error, ends, p) in [
-            // Rows that vary, rows that vary less than the rest, and seeds that agree: there the rows are the error.
+        // Seeds alone; rows that vary; rows that vary less than the rest; seeds that agree, where the rows are the error.
+        for (columns, values, expected) in [
             (
-                vec![
-                    vec![0.10, -0.30, 0.25, 0.40, 0.05],
-                    vec![0.20, -0.10, 0.30, 0.55, -0.05],
-                    vec![0.05, -0.25, 0.45, 0.30, 0.15],
+                1,
+                &[-0.03, -0.01, -0.02][..],
+                [
+                    0.005_773_502_691_9,
+                    -0.044_841_377_117_5,
+                    0.004_841_377_117_5,
+                    0.074_179_900_227_4,
                 ],
-                0.111_753_697_428_268_06,
-                [-0.176_735_905_806_470_36, 0.456_735_905_806_470_4],
-                0.278_534_992_456_613_23,
             ),
             (
-                vec![vec![0.3, 0.1, 0.2], vec![0.1, 0.3, 0.15], vec![0.6, 0.5, 0.61]],
-                0.126_202_854_539_139_32,
-                [-0.225_229_278_807_224_5, 0.860_784_834_362_78],
-                0.128_105_508_838_631_78,
+                5,
+                &[
+                    0.10, -0.30, 0.25, 0.40, 0.05, 0.20, -0.10, 0.30, 0.55, -0.05, 0.05, -0.25,
+                    0.45, 0.30, 0.15,
+                ],
+                [
+                    0.111_753_697_428_3,
+                    -0.176_735_905_806_5,
+                    0.456_735_905_806_5,
+                    0.278_534_992_456_6,
+                ],
             ),
             (
-                vec![
-                    vec![1.0, 0.0, 0.0, 1.0, 0.0, 0.0, -1.0, 1.0],
-                    vec![1.0, 0.0, 1.0, 1.0, 0.0, 0.0, -1.0, 0.0],
+                3,
+                &[0.3, 0.1, 0.2, 0.1, 0.3, 0.15, 0.6, 0.5, 0.61],
+                [
+                    0.126_202_854_539_1,
+                    -0.225_229_278_807_2,
+                    0.860_784_834_362_8,
+                    0.128_105_508_838_6,
                 ],
-                0.231_455_024_943_137_85,
-                [-0.297_304_165_133_556_6, 0.797_304_165_133_556_6],
-                0.315_890_662_954_942_3,
+            ),
+            (
+                8,
+                &[1.0, 0.0, 0.0, 1.0, 0.0, 0.0, -1.0, 1.0, 1.0, 0.0, 1.0, 1.0, 0.0, 0.0, -1.0, 0.0],
+                [
+                    0.231_455_024_943_1,
+                    -0.297_304_165_133_6,
+                    0.797_304_165_133_6,
+                    0.315_890_662_954_9,
+                ],
             ),
         ] {
-            let d = Difference::of_rows(&d).unwrap();
+            let d = Difference::from_rows(&table(values, columns)).unwrap();
             let (low, high) = d.interval();
-            assert_near(&[d.error(), low, high, d.p()], &[error, ends[0], ends[1], p], 1e-10);
+            assert_near(&[d.error(), low, high, d.p()], &expected, 1e-10);
+            assert_eq!(d.has_rows(), columns > 1);
             // The level at which an interval ends at 0.
-            assert!(
-                d.has_rows() && (d.p() - 2.0 * d.p_below(0.0).min(d.p_above(0.0))).abs() < 1e-12
-            );
+            assert!((d.p() - 2.0 * d.p_below(0.0).min(d.p_above(0.0))).abs() < 1e-12);
         }
     }
 
     #[test]
     fn what_cannot_be_tested_is_none() {
         let seeds: [&[f64]; 3] = [&[0.5], &[0.5, 0.5], &[0.5, f64::NAN]];
-        assert_eq!(seeds.map(Difference::of_seeds), [None; 3]);
-        assert_eq!(Difference::of_rows(&[vec![1.0, 2.0], vec![1.0]]), None, "other rows");
-        assert_eq!(Difference::of_rows(&[]), None);
+        assert_eq!(seeds.map(Difference::from_seeds), [None; 3]);
+        assert_eq!(Difference::from_rows(&[vec![1.0, 2.0], vec![1.0]]), None, "other rows");
+        assert_eq!(Difference::from_rows(&[]), None);
         // qt(0.975, 1) = 12.706 standard errors of 0.01.
-        let p = |mean: f64| Difference::of_seeds(&[mean - 0.01, mean + 0.01]).unwrap().p();
+        let p = |mean: f64| Difference::from_seeds(&[mean - 0.01, mean + 0.01]).unwrap().p();
         assert!(p(0.127) > LEVEL && p(0.1271) < LEVEL);
-        for values in [
-            vec![vec![1.0, 2.0]],
-            vec![vec![1.0], vec![2.0]],
-            vec![vec![0.1, 0.4], vec![0.3, 0.6]],
-            vec![],
-        ] {
-            assert_eq!(groups_p(&values), None, "{values:?}");
+        for (values, columns) in
+            [(&[1.0, 2.0][..], 2), (&[1.0, 2.0], 1), (&[0.1, 0.4, 0.3, 0.6], 2), (&[], 1)]
+        {
+            assert_eq!(groups_p(&table(values, columns)), None, "{values:?}");
         }
     }
 
-    /// Two-sided `p` of `t` standard errors: the regularised incomplete beta function of mpmath 1.4.1 with 40 digits; quantiles by
-    /// `scipy.stats.t.isf(.025, freedom)`.
+    /// Degrees of freedom; their 95 % quantile by `scipy.stats.t.isf`; two-sided `p` of .001, 5 and 40 standard errors: the
+    /// regularised incomplete beta function of mpmath 1.4.1 with 40 digits.
+    const STUDENT: [[f64; 5]; 6] = [
+        [1.0, 12.706_204_736, 0.999_363_380, 0.125_665_916_4, 0.015_912_179_82],
+        [3.8, 2.835_035_879, 0.999_252_391, 8.557_623_012e-3, 3.943_880_660e-6],
+        [30.0, 2.042_272_456, 0.999_208_736, 2.329_668_547e-5, 1.372_604_519e-27],
+        [1e3, 1.962_339_081, 0.999_202_315, 6.767_256_365e-7, 1.047_885_216e-209],
+        [1e5, 1.959_987_708, 0.999_202_118, 5.742_701_679e-7, 0.0],
+        [1e7, 1.959_964_222, 0.999_202_116, 5.733_128_075e-7, 0.0],
+    ];
+
     #[test]
     fn students_tails_hold_for_any_degrees_of_freedom() {
-        for (freedom, quantile, tails) in [
-            (
-                1.0,
-                12.706_204_736_174_705,
-                [0.999_363_380_439_838_9, 0.125_665_916_378_002_37, 0.015_912_179_824_051_628],
-            ),
-            (
-                3.8,
-                2.835_035_879_321_204_7,
-                [0.999_252_390_807_816_1, 0.008_557_623_012_044_427, 3.943_880_660_237_238e-6],
-            ),
-            (
-                30.0,
-                2.042_272_456_301_238,
-                [0.999_208_735_766_485_1, 2.329_668_546_700_779_6e-5, 1.372_604_519_440_640_3e-27],
-            ),
-            (
-                1e3,
-                1.962_339_080_826_408_5,
-                [0.999_202_315_018_452_7, 6.767_256_364_648_631e-7, 1.047_885_215_517_336_1e-209],
-            ),
-            (1e5, 1.959_987_707_534_61, [0.999_202_117_566_887_8, 5.742_701_678_641_673e-7, 0.0]),
-            (1e7, 1.959_964_221_767_205_5, [0.999_202_115_592_125, 5.733_128_075_008_539e-7, 0.0]),
-        ] {
+        for [freedom, quantile, tails @ ..] in STUDENT {
             for (t, expected) in [1e-3, 5.0, 40.0].into_iter().zip(tails) {
                 let found = student_tails(t, freedom);
-                assert!(
-                    (found - expected).abs() <= 1e-6 * expected + 1e-300,
-                    "{t} {freedom}: {found}"
-                );
+                let error = (found - expected).abs();
+                assert!(error <= 1e-6 * expected + 1e-300, "{t} {freedom}: {found}");
             }
             let found = student_quantile(LEVEL, freedom);
             assert!((found / quantile - 1.0).abs() < 1e-6, "{freedom}: {found}");
@@ -410,54 +403,45 @@ mod tests {
         let (x, y) = ([0.1, 0.4, 0.35, 0.8, 0.9, 0.2], [0.0, 0.5, 0.2, 1.0, 0.7, 0.4]);
         let of =
             |values: &[f64], kept: &[usize]| kept.iter().map(|&i| values[i]).collect::<Vec<_>>();
-        let found = pseudo_values(6, |kept| pearson(&of(&x, kept), &of(&y, kept))).unwrap();
+        let correlation = |kept: &[usize]| pearson(&of(&x, kept), &of(&y, kept));
         let expected = [
-            1.201_877_483_533_886_8,
-            0.841_327_080_893_895_4,
-            0.823_793_909_475_360_7,
-            1.040_035_422_556_845_6,
-            0.590_794_687_188_983_4,
-            0.684_562_414_790_342_7,
+            1.201_877_483_533_9,
+            0.841_327_080_893_9,
+            0.823_793_909_475_4,
+            1.040_035_422_556_8,
+            0.590_794_687_189_0,
+            0.684_562_414_790_3,
         ];
-        assert_near(&found, &expected, 1e-12);
+        assert_near(&pseudo_values(6, correlation).unwrap(), &expected, 1e-12);
         // Those of a mean are the values, or the means of groups of them: 450 rows are 150 groups of three.
         let rows: Vec<f64> = (0..450).map(|i| f64::from(i * i % 7)).collect();
         let mean = |kept: &[usize]| Ok(of(&rows, kept).iter().sum::<f64>() / kept.len() as f64);
-        let found = pseudo_values(450, mean).unwrap();
         let of_group = |g: usize| (rows[g] + rows[g + 150] + rows[g + 300]) / 3.0;
-        assert_near(&found, &(0..150).map(of_group).collect::<Vec<_>>(), 1e-10);
+        let expected: Vec<f64> = (0..150).map(of_group).collect();
+        assert_near(&pseudo_values(450, mean).unwrap(), &expected, 1e-10);
         assert_eq!(pseudo_values(1, mean), Err(Error::length("rows", 1, "at least 2")));
-        assert!(pseudo_values(2, |kept| pearson(&of(&x, kept), &of(&y, kept))).is_err());
+        assert!(pseudo_values(2, correlation).is_err());
     }
 
     /// `scipy.stats.f.sf(10.72, 3, 6)`; mean squares by NumPy.
     #[test]
     fn groups_by_scipy() {
-        let values =
-            [vec![3.0, 2.0, 4.0], vec![1.0, 2.0, 2.0], vec![5.0, 4.0, 6.0], vec![2.0, 2.0, 1.0]];
+        let values = table(&[3.0, 2.0, 4.0, 1.0, 2.0, 2.0, 5.0, 4.0, 6.0, 2.0, 2.0, 1.0], 3);
         assert_near(&[groups_p(&values).unwrap()], &[0.007_984_832_091_760_333], 1e-12);
     }
 
-    /// Scores `[method][seed][row]` of methods that are equal: standard deviations of a cell 1, between seeds and of a method's rows
-    /// as given.
-    fn equal_methods(
-        draws: &mut Draws,
-        methods: usize,
-        seeds: usize,
-        sd: [f64; 2],
-    ) -> Vec<Vec<Vec<f64>>> {
-        let mut normals =
-            |n: usize, sd: f64| (0..n).map(|_| sd * draws.normal()).collect::<Vec<_>>();
-        let method = |_| {
-            let rows = normals(40, sd[1]);
-            let of_seeds = normals(seeds, sd[0]);
-            let of = |seed: &f64| {
-                let cells = normals(40, 1.0);
-                cells.iter().zip(&rows).map(|(cell, row)| seed + row + cell).collect()
-            };
-            of_seeds.iter().map(of).collect()
-        };
-        (0..methods).map(method).collect()
+    fn less(one: &[Vec<f64>], other: &[Vec<f64>]) -> Difference {
+        let row = |(a, b): (&Vec<f64>, &Vec<f64>)| a.iter().zip(b).map(|(a, b)| a - b).collect();
+        Difference::from_rows(&one.iter().zip(other).map(row).collect::<Vec<_>>()).unwrap()
+    }
+
+    /// Scores `[seed][row]` of a method that is equal to others: standard deviations of a cell 1, between seeds and of the method's
+    /// rows as given.
+    fn equal_method(draws: &mut Draws, seeds: usize, sd: [f64; 2]) -> Vec<Vec<f64>> {
+        let rows: Vec<f64> = (0..40).map(|_| sd[1] * draws.normal()).collect();
+        let of_seeds: Vec<f64> = (0..seeds).map(|_| sd[0] * draws.normal()).collect();
+        let of_seed = |seed: &f64| rows.iter().map(|row| seed + row + draws.normal()).collect();
+        of_seeds.iter().map(of_seed).collect()
     }
 
     /// A table is false if any pair is called different. With Satterthwaite's degrees of freedom and the same errors it is in
@@ -470,21 +454,14 @@ mod tests {
                 for sd in [[0.0, 1.0], [0.87, 1.4]] {
                     let mut draws = Draws::new(NoiseKey::new(43));
                     let is_false = |_: &u32| {
-                        let scores = equal_methods(&mut draws, methods, seeds, sd);
-                        let p = |(i, j): (usize, usize)| {
-                            let d = scores[i].iter().zip(&scores[j]).map(|(a, b)| {
-                                a.iter().zip(b).map(|(a, b)| a - b).collect::<Vec<f64>>()
-                            });
-                            Difference::of_rows(&d.collect::<Vec<_>>()).unwrap().p()
-                        };
+                        let all: Vec<_> =
+                            (0..methods).map(|_| equal_method(&mut draws, seeds, sd)).collect();
                         let pairs = (0..methods).flat_map(|i| (0..i).map(move |j| (i, j)));
-                        holm(&pairs.map(p).collect::<Vec<_>>()).iter().any(|p| *p < LEVEL)
+                        let p: Vec<f64> = pairs.map(|(i, j)| less(&all[i], &all[j]).p()).collect();
+                        holm(&p).iter().any(|p| *p < LEVEL)
                     };
-                    let found = (0..tables).filter(is_false).count();
-                    assert!(
-                        found as u32 <= tables / 20,
-                        "{methods} {seeds} {sd:?}: {found} of {tables}"
-                    );
+                    let found = (0..tables).filter(is_false).count() as u32;
+                    assert!(found <= tables / 20, "{methods} {seeds} {sd:?}: {found} of {tables}");
                 }
             }
         }
@@ -499,8 +476,9 @@ mod tests {
                 // Ranks of a layer, whole numbers of eight directions with a share of the seed.
                 let is_false = |_: &u32| {
                     let share: Vec<f64> = (0..seeds).map(|_| 0.3 + 0.4 * draws.uniform()).collect();
-                    let mut rank =
-                        |share: &f64| (0..24).filter(|_| draws.chance(*share)).count() as f64 / 3.0;
+                    let mut rank = |share: &f64| {
+                        (0..24).filter(|_| draws.uniform() < *share).count() as f64 / 3.0
+                    };
                     let values: Vec<Vec<f64>> =
                         (0..groups).map(|_| share.iter().map(&mut rank).collect()).collect();
                     groups_p(&values).is_some_and(|p| p < LEVEL)
@@ -512,21 +490,17 @@ mod tests {
         }
     }
 
-    /// Pseudo-values `[method][seed]` of answers to new rows by two methods; the second one has logits twice as large.
-    fn answers(
-        draws: &mut Draws,
-        seeds: usize,
-        rows: usize,
-        seed_sd: f64,
-    ) -> [Vec<[Vec<f64>; 3]>; 2] {
+    /// Pseudo-values `[method][metric][seed]` of answers to new rows by two methods; the second one has logits twice as large.
+    fn answers(draws: &mut Draws, seeds: usize, seed_sd: f64) -> [[Vec<Vec<f64>>; 3]; 2] {
         // The logit of a row is the truth and an error that all models share.
-        let truth: Vec<f64> = (0..rows).map(|_| 0.6 + 1.5 * draws.normal()).collect();
+        let truth: Vec<f64> = (0..200).map(|_| 0.6 + 1.5 * draws.normal()).collect();
         let labels: Vec<usize> =
-            truth.iter().map(|logit| usize::from(draws.chance(logistic(*logit)))).collect();
+            truth.iter().map(|logit| usize::from(draws.uniform() < logistic(*logit))).collect();
         let shared: Vec<f64> = truth.iter().map(|logit| logit + 0.5 * draws.normal()).collect();
         [1.0, 2.0].map(|scale| {
             let own: Vec<f64> = shared.iter().map(|logit| logit + 0.6 * draws.normal()).collect();
-            let of_seed = |_| {
+            let mut found = [Vec::new(), Vec::new(), Vec::new()];
+            for _ in 0..seeds {
                 let (shift, size) = (seed_sd * draws.normal(), (seed_sd * draws.normal()).exp());
                 let answer = |logit: &f64| {
                     let p = logistic(scale * size * (logit + shift + 0.5 * draws.normal()));
@@ -534,13 +508,12 @@ mod tests {
                 };
                 let probabilities: Vec<f64> = own.iter().flat_map(answer).collect();
                 let predictions = Predictions::new(&probabilities, 2, &labels).unwrap();
-                let right =
-                    predictions.correct().iter().map(|right| f64::from(u8::from(*right))).collect();
-                let [mcc, ece] = [Score::Matthews, Score::Ece]
-                    .map(|score| predictions.pseudo_values(score).unwrap());
-                [right, mcc, ece]
-            };
-            (0..seeds).map(of_seed).collect()
+                let correct = predictions.correct();
+                found[0].push(correct.iter().map(|&right| f64::from(right)).collect());
+                found[1].push(predictions.pseudo_values(Score::Matthews).unwrap());
+                found[2].push(predictions.pseudo_values(Score::Ece).unwrap());
+            }
+            found
         })
     }
 
@@ -548,29 +521,18 @@ mod tests {
     /// are as accurate, and the ECE of the second one is larger on 200 rows by .0825, or .0685 where seeds vary much.
     #[test]
     fn intervals_cover_the_true_difference() {
-        for (seeds, seed_sd) in [(2, 0.4), (3, 0.05), (5, 0.4)] {
+        for (seeds, seed_sd, larger) in [(2, 0.4, 0.0685), (3, 0.05, 0.0825), (5, 0.4, 0.0685)] {
             let mut draws = Draws::new(NoiseKey::new(45));
             let mut covered = [0; 3];
-            let larger = if seed_sd < 0.1 { 0.0825 } else { 0.0685 };
             for _ in 0..100 {
-                let [one, two] = answers(&mut draws, seeds, 200, seed_sd);
+                let [one, two] = answers(&mut draws, seeds, seed_sd);
                 for (metric, truth) in [0.0, 0.0, -larger].into_iter().enumerate() {
-                    let d = one.iter().zip(&two).map(|(one, two)| {
-                        one[metric]
-                            .iter()
-                            .zip(&two[metric])
-                            .map(|(a, b)| a - b)
-                            .collect::<Vec<f64>>()
-                    });
-                    let (low, high) =
-                        Difference::of_rows(&d.collect::<Vec<_>>()).unwrap().interval();
+                    let (low, high) = less(&one[metric], &two[metric]).interval();
                     covered[metric] += u32::from((low..=high).contains(&truth));
                 }
             }
-            assert!(
-                covered.iter().all(|n| (90..=100).contains(n)),
-                "{seeds} {seed_sd}: {covered:?}"
-            );
+            let is_covered = covered.iter().all(|n| (90..=100).contains(n));
+            assert!(is_covered, "{seeds} {seed_sd}: {covered:?}");
         }
     }
 }

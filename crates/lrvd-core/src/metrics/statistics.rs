@@ -1,5 +1,6 @@
 //! Statistics of numbers: mean and deviation, correlations, and how well a score tells two groups apart.
 
+use super::comparison::bisect;
 use crate::error::{Error, check_at_least, check_finite, check_same_length};
 use crate::special::logistic;
 
@@ -34,8 +35,8 @@ pub fn sample_sd(values: &[f64]) -> Result<f64, Error> {
 pub fn pearson(predicted: &[f64], target: &[f64]) -> Result<f64, Error> {
     check_same_length("predicted", predicted.len(), "target", target.len())?;
     check_at_least("target", target.len(), 2)?;
-    let x = standardised("predicted", predicted)?;
-    let y = standardised("target", target)?;
+    let x = standardize("predicted", predicted)?;
+    let y = standardize("target", target)?;
     let product: f64 = x.iter().zip(&y).map(|(x, y)| x * y).sum();
     Ok(product.clamp(-1.0, 1.0))
 }
@@ -88,7 +89,7 @@ pub fn average_ranks(values: &[f64]) -> Vec<f64> {
 }
 
 /// Centred and scaled to unit length.
-fn standardised(name: &'static str, values: &[f64]) -> Result<Vec<f64>, Error> {
+fn standardize(name: &'static str, values: &[f64]) -> Result<Vec<f64>, Error> {
     check_finite(name, values)?;
     // Decided on the values themselves: rounding of the mean may leave a constant with a tiny variance.
     if values.iter().all(|&value| value == values[0]) {
@@ -112,7 +113,7 @@ fn constant(name: &str) -> Error {
 /// Area under the receiver operating characteristic of a score that should be larger on `scores_out`.
 ///
 /// The scores are an uncertainty (entropy, mutual information) on examples from the training distribution and on
-/// others. 1 is a perfect separation, 0.5 what a score without information gives, 0 the perfect separation upside
+/// others. 1 is a perfect separation, 0.5 that of a score without information, 0 the perfect separation upside
 /// down.
 ///
 /// ```text
@@ -139,7 +140,8 @@ pub fn auroc(scores_in: &[f64], scores_out: &[f64]) -> Result<f64, Error> {
     check_finite("scores_in", scores_in)?;
     check_finite("scores_out", scores_out)?;
     let ranks = average_ranks(&[scores_in, scores_out].concat());
-    let (n_in, n_out) = (scores_in.len() as f64, scores_out.len() as f64);
+    let n_in = scores_in.len() as f64;
+    let n_out = scores_out.len() as f64;
     // Ranks are multiples of a half, so the sum is exact far beyond any data set.
     let rank_sum: f64 = ranks[scores_in.len()..].iter().sum();
     Ok((rank_sum - n_out * (n_out + 1.0) / 2.0) / (n_in * n_out))
@@ -157,7 +159,7 @@ pub fn auroc(scores_in: &[f64], scores_out: &[f64]) -> Result<f64, Error> {
 /// curves.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Aurocs {
-    /// The area of every score, each as [`auroc`] gives it.
+    /// The area of every score, as by [`auroc`].
     pub areas: Vec<f64>,
     /// Placements of the rows inside, then of those outside, of every score.
     placed: Vec<[Vec<f64>; 2]>,
@@ -173,7 +175,8 @@ impl Aurocs {
     pub fn new(scores_in: &[Vec<f64>], scores_out: &[Vec<f64>]) -> Result<Self, Error> {
         check_same_length("scores_in", scores_in.len(), "scores_out", scores_out.len())?;
         check_at_least("scores_in", scores_in.len(), 1)?;
-        let (n_in, n_out) = (scores_in[0].len(), scores_out[0].len());
+        let n_in = scores_in[0].len();
+        let n_out = scores_out[0].len();
         check_at_least("scores_in", n_in, 2)?;
         check_at_least("scores_out", n_out, 2)?;
         let (mut placed_in, mut placed_out, mut areas) = (Vec::new(), Vec::new(), Vec::new());
@@ -255,7 +258,8 @@ impl Aurocs {
     /// Source: Pepe 2003, The statistical evaluation of medical tests, section 5.2 (logit); Newcombe 2006,
     /// doi:10.1002/sim.2324, method 5.
     pub fn interval(&self, i: usize) -> (f64, f64) {
-        let (area, error) = (self.areas[i], self.standard_error(i));
+        let area = self.areas[i];
+        let error = self.standard_error(i);
         if error > 0.0 && area > 0.0 && area < 1.0 {
             let logit = (area / (1.0 - area)).ln();
             let half = NORMAL_975 * error / (area * (1.0 - area));
@@ -267,14 +271,7 @@ impl Aurocs {
             let shape = 1.0 + half_rows * ((1.0 - a) / (2.0 - a) + a / (1.0 + a));
             (area - a).abs() <= NORMAL_975 * (a * (1.0 - a) * shape / (n_in * n_out)).sqrt()
         };
-        let end = |bound: f64| {
-            let (mut inside, mut outside) = (area, bound);
-            for _ in 0..60 {
-                let middle = f64::midpoint(inside, outside);
-                *(if is_compatible(middle) { &mut inside } else { &mut outside }) = middle;
-            }
-            inside
-        };
+        let end = |bound: f64| bisect(bound, area, |a| !is_compatible(a));
         (end(0.0), end(1.0))
     }
 
