@@ -46,7 +46,7 @@ enum Command {
     /// Documentation tests, then all other tests; or only the tests that ARGS select.
     ///
     /// The runner is cargo-nextest if it is installed and `cargo test` otherwise; it gets ARGS:
-    /// `cargo xtask test -p lrvd-core gauge`.
+    /// `cargo xtask test -p lrvd-core prune`.
     Test(Passed),
     /// The checks of a change, fastest first, or only the named stages.
     ///
@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn options_of_other_programs_are_passed_on() {
-        for text in ["test -p lrvd-core gauge", "glue --profile quick -- --x", "lrvd --help"] {
+        for text in ["test -p lrvd-core prune", "glue --profile quick -- --x", "lrvd --help"] {
             let parsed = Arguments::try_parse_from(words(&format!("xtask {text}")));
             let Ok(Arguments { command: Command::Test(p) | Command::Glue(p) | Command::Lrvd(p) }) =
                 parsed

@@ -10,7 +10,7 @@ use lrvd_burn::host::HostAdapter;
 use lrvd_burn::model::NamedModule;
 use lrvd_burn::prune::statistics;
 use lrvd_burn::train::{Fitting, Inputs, Logits, PassWatch, TokenAnswers};
-use lrvd_core::energy::{AucRule, Capture, UpdateEnergy, normalised_gap, order_by_statistic};
+use lrvd_core::energy::{UpdateEnergy, area, normalised_gap, order_by_statistic};
 use lrvd_core::metrics::{self, Predictions, mean, uncertainty};
 use lrvd_models::TokenBatch;
 use serde::Serialize;
@@ -141,7 +141,7 @@ fn classes(logits: &Logits, task: &PreparedTask) -> Result<Scored> {
     if let Some(shares) = &shares {
         predictions = predictions.with_shares(shares)?;
     }
-    let diagram = predictions.reliability(metrics::DEFAULT_BINS, metrics::Binning::Torchmetrics)?;
+    let diagram = predictions.reliability()?;
     let mut standard = BTreeMap::new();
     for metric in &task.goal.standard_metrics {
         let value = match metric {
@@ -384,10 +384,10 @@ pub fn energy_records(
         let Some(order) = learned.get(&path).map(|statistic| order_by_statistic(statistic)) else {
             continue;
         };
-        let curve = |order: &[usize]| energy.curve(Capture::Residual, order);
-        let (svd, learned) = (energy.singular_value_curve(), curve(&order)?);
-        let (by_norm, random) = (curve(&magnitude)?, energy.permutation_mean(Capture::Residual));
-        let area = |curve: &[f64]| AucRule::Trapezoid.area(curve);
+        let svd = energy.singular_value_curve();
+        let learned = energy.curve(&order)?;
+        let by_norm = energy.curve(&magnitude)?;
+        let random = energy.permutation_mean();
         let auc = record::EnergyAuc {
             svd: area(&svd)?,
             learned: area(&learned)?,

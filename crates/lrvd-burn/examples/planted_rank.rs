@@ -17,20 +17,24 @@ use std::time::Instant;
 
 use clap::builder::RangedU64ValueParser;
 use clap::{Args, Parser, ValueEnum, value_parser};
-use lrvd_burn::adapter::{ArdHyper, Prior};
+use lrvd_burn::adapter::{ArdHyper, Extension, Posterior, Prior};
 use lrvd_burn::burn::module::Module;
 use lrvd_burn::burn::tensor::{Device, Tensor, TensorData};
+use lrvd_burn::core::family::clamp_log_variance;
 use lrvd_burn::core::kl::ArdScales;
 use lrvd_burn::core::linalg::{svd, times, times_transposed, transpose};
 use lrvd_burn::core::metrics::Predictions;
 use lrvd_burn::core::noise::{Draws, NoiseKey, Stream};
 use lrvd_burn::core::prune::{PruneRule, StatisticAggregate, StatisticOptions};
 use lrvd_burn::core::schedule::{KlDivisor, KlSchedule};
-use lrvd_burn::gauge::turn;
+use lrvd_burn::core::svd::singular_factors;
+use lrvd_burn::gauge::rotate_to_singular_basis;
+use lrvd_burn::host::HostAdapter;
 use lrvd_burn::optimizer::GroupRates;
+use lrvd_burn::parameters::ParameterValue as _;
 use lrvd_burn::train::{
-    BayesLora, Inputs, Model, OrderConfig, Ordered, Rows, Run, Targets, TrainConfig, Turn, Watch,
-    directions, keep,
+    BayesLora, Inputs, Method, Model, OrderConfig, Ordered, Placement, RankChange, Rows, Run,
+    Setup, StepSizes, StepState, Targets, Terms, TrainConfig, Watch, directions, keep,
 };
 use lrvd_burn::{AdaptedLinear, AdapterTargets, Pass, Scheme, prune, ranks};
 use serde::Serialize;
@@ -217,6 +221,119 @@ impl Model for Student {
     }
 }
 
+/// BayesLoRA whose layers are rotated to the singular directions of their mean updates after `after` steps, with a smaller KL
+/// weight from then on: the KL of a shared variance is driven by the least certain entry of the rank, which is too much for a
+/// weak direction, while spread ranks need the full weight to become few.
+struct Rotated {
+    posterior: BayesLora,
+    after: usize,
+}
+
+/// Factor of the KL weight after the rotation.
+const KL_FACTOR: f64 = 0.7;
+
+impl Method<Student> for Rotated {
+    fn setup(&self, config: &TrainConfig) -> Result<Setup, lrvd_burn::Error> {
+        Method::<Student>::setup(&self.posterior, config)
+    }
+
+    fn terms(
+        &self,
+        model: &Student,
+        pass: &Pass,
+        sizes: StepSizes,
+    ) -> Result<Terms, lrvd_burn::Error> {
+        let mut terms = self.posterior.terms(model, pass, sizes)?;
+        if sizes.step >= self.after {
+            terms.kl_weight *= KL_FACTOR;
+        }
+        Ok(terms)
+    }
+
+    fn update(
+        &mut self,
+        when: Placement,
+        step: StepState<'_, Student>,
+    ) -> Result<Option<RankChange>, lrvd_burn::Error> {
+        if when == Placement::AfterUpdate && step.sizes.step + 1 == self.after {
+            let adapters = step.model.layer.iter().filter_map(AdaptedLinear::low_rank);
+            let carried = adapters.map(|adapter| log_variances(&HostAdapter::read(adapter)));
+            let carried = carried.collect::<Result<Vec<_>, _>>()?;
+            rotate_to_singular_basis(step.model)?;
+            for (layer, values) in step.model.layer.iter_mut().zip(carried) {
+                layer.edit(|adapter| {
+                    if let Some(Extension::Posterior(Posterior::RankVariance(noise))) =
+                        &mut adapter.extension
+                    {
+                        let n = values.len();
+                        noise.value.set_data(TensorData::new(values, [n]));
+                    }
+                });
+            }
+            // Its moments belong to the old basis.
+            step.optimizer.reset();
+        }
+        Ok(None)
+    }
+}
+
+/// Log-variances of the singular directions of an adapter with one log-variance per rank.
+///
+/// With `v = exp(log_variance)` and the basis change `A' = R·A`, `B' = B·R⁻¹`:
+///
+/// ```text
+/// R[i,k] = ⟨b_k, b'_i⟩ / ς_i,    R⁻¹[k,i] = ⟨a_k, a'_i⟩ / ς_i
+/// v_a[i] = Σ_k R[i,k]²·v[k],     v_b[i] = Σ_k R⁻¹[k,i]²·v[k]
+/// v'[i]  = s·√(v_a[i]·v_b[i]);   s·mean(v) where ς_i = 0: both means are zero
+/// ```
+///
+/// One number per rank cannot hold both `v_a` and `v_b`. The factor `s > 0` keeps the total variance of the update,
+///
+/// ```text
+/// Σ Var ΔW = Σ_k d_input·‖b_k‖²·v[k] + d_output·‖a_k‖²·v[k] + d_input·d_output·v[k]²
+/// ```
+fn log_variances(old: &HostAdapter) -> Result<Vec<f64>, lrvd_burn::core::Error> {
+    let HostAdapter { rank, d_input, d_output, .. } = *old;
+    let new = singular_factors(&old.a, &old.b, rank)?;
+    let noise = old.noise.iter().flat_map(|noise| &noise.a);
+    let v: Vec<f64> = noise.map(|&l| clamp_log_variance(l).exp()).collect();
+    let mean = v.iter().sum::<f64>() / rank.max(1) as f64;
+    // [directions, ranks]
+    let overlaps = [
+        times_transposed(&new.a, &old.a, rank, d_input, rank),
+        times_transposed(&new.b, &old.b, rank, d_output, rank),
+    ];
+    let least = 1e-10 * new.values.first().copied().unwrap_or(0.0);
+    let carried = |(i, &value): (usize, &f64)| {
+        if value <= least {
+            return mean;
+        }
+        let through = |overlap: &Vec<f64>| {
+            let row = overlap[i * rank..(i + 1) * rank].iter().zip(&v);
+            row.map(|(o, v)| (o / value).powi(2) * v).sum::<f64>()
+        };
+        (through(&overlaps[1]) * through(&overlaps[0])).sqrt()
+    };
+    let directions: Vec<f64> = new.values.iter().enumerate().map(carried).collect();
+    // The parts of the total that are linear and quadratic in the variances.
+    let parts = |a: &[f64], b: &[f64], v: &[f64]| {
+        let square = |factor: &[f64], width: usize, k: usize| -> f64 {
+            factor[k * width..(k + 1) * width].iter().map(|x| x * x).sum()
+        };
+        v.iter().enumerate().fold((0.0, 0.0), |(linear, quadratic), (k, v)| {
+            let of_b = d_input as f64 * square(b, d_output, k);
+            let of_a = d_output as f64 * square(a, d_input, k);
+            (linear + v * (of_a + of_b), quadratic + (d_input * d_output) as f64 * v * v)
+        })
+    };
+    let (linear, quadratic) = parts(&old.a, &old.b, &v);
+    let total = linear + quadratic;
+    let (linear, quadratic) = parts(&new.a, &new.b, &directions);
+    let root = (linear * linear + 4.0 * quadratic * total).sqrt();
+    let scale = if total > 0.0 { 2.0 * total / (linear + root) } else { 1.0 };
+    Ok(directions.iter().map(|v| clamp_log_variance((scale * v).ln())).collect())
+}
+
 /// What was found in one layer.
 #[derive(Serialize)]
 pub(crate) struct Found {
@@ -265,9 +382,9 @@ pub(crate) fn recover(config: &Config, device: &Device) -> Result<Recovery, Box<
         kl_divisor: KlDivisor::NTrain,
         scheme: Scheme::Nested,
         pruning: None,
-        turn: Some(Turn { after: half.max(1.0) as u64, kl_factor: 0.7 }),
         ..BayesLora::default()
     };
+    let method = Rotated { posterior: method, after: half.max(1.0) as usize };
     let mut training = TrainConfig {
         steps,
         seed: config.seed,
@@ -288,7 +405,7 @@ pub(crate) fn recover(config: &Config, device: &Device) -> Result<Recovery, Box<
     let energy = StatisticOptions { aggregate: StatisticAggregate::Energy, ..Default::default() };
     let event = prune::plan(model, &PruneRule::new(0.0, 0)?, energy)?;
     let mut rotated = model.clone();
-    let spectra = turn(&mut rotated, None)?;
+    let spectra = rotate_to_singular_basis(&mut rotated)?;
     let order = directions(&rotated);
     let with_rank = |n: usize| {
         let mut part = rotated.clone();

@@ -15,7 +15,7 @@ use lrvd_burn::model::NamedModule;
 use lrvd_burn::optimizer::{AdamWConfig, GroupRates, ParameterGroups};
 use lrvd_burn::train::{BayesLora, Examples, Targets, TrainConfig};
 use lrvd_burn::{AdapterTargets, Scheme};
-use lrvd_core::metrics::{Binning, DEFAULT_BINS, Predictions, softmax};
+use lrvd_core::metrics::{Predictions, softmax};
 use lrvd_core::noise::{NoiseKey, fill_normal};
 use lrvd_core::schedule::KlSchedule;
 
@@ -100,7 +100,7 @@ fn agrees(mut metric: StepMetric, expected: fn(&Predictions<'_>) -> f64) {
 fn accuracy_brier_and_ece_are_those_of_the_core() {
     agrees(StepMetric::accuracy(), |p| p.accuracy());
     agrees(StepMetric::brier(), |p| p.brier());
-    agrees(StepMetric::ece(), |p| p.ece(DEFAULT_BINS, Binning::default()).unwrap());
+    agrees(StepMetric::ece(), |p| p.ece().unwrap());
 }
 
 #[test]

@@ -7,7 +7,7 @@
 //! References: Zhang et al. 2023, arXiv:2303.10512; where publication and implementation differ the implementation is followed,
 //! and the difference named.
 
-use crate::error::{Error, check_finite, check_length, check_range, count_rows};
+use crate::error::{Error, check_finite, check_length, check_range, row_count};
 use crate::linalg::{identity, norm, times_transposed, transposed_times};
 
 /// The part of the rank that PEFT adds to keep its scaling finite at rank 0.
@@ -26,7 +26,7 @@ pub struct AdaLoraConfig {
     pub tfinal: u32,
     /// Steps between two masks (`deltaT`), `1..`.
     pub delta_t: u32,
-    /// Optimiser steps of the run, `1..`.
+    /// Optimizer steps of the run, `1..`.
     pub total_step: u32,
     /// Decay of the smoothed importance, in `(0, 1)`; 0.85 in PEFT.
     pub beta1: f64,
@@ -36,7 +36,7 @@ pub struct AdaLoraConfig {
     pub orth_reg_weight: f64,
 }
 
-/// What happens to the ranks at a step.
+/// Change of the ranks at a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// Nothing is zeroed.
@@ -67,7 +67,7 @@ impl AdaLoraConfig {
         self.total_step.saturating_sub(self.tfinal)
     }
 
-    /// Whether [`AdaLoraAllocator::update`] reads gradients at `step`.
+    /// `true` if [`AdaLoraAllocator::update`] reads gradients at `step`.
     pub const fn reads_gradients(&self, step: u32) -> bool {
         step < self.freeze_step()
     }
@@ -81,7 +81,8 @@ impl AdaLoraConfig {
     /// between:                   ⌊(b0 − bT)·(1 − (t − tinit)/(total_step − tfinal − tinit))³ + bT⌋
     /// ```
     pub fn budget(&self, step: u32, n_modules: usize) -> usize {
-        let (first, last) = (self.init_r * n_modules, self.target_r * n_modules);
+        let first = self.init_r * n_modules;
+        let last = self.target_r * n_modules;
         if step <= self.tinit {
             return first;
         }
@@ -95,7 +96,7 @@ impl AdaLoraConfig {
         ((first as f64 - last as f64) * remaining.powf(3.0) + last as f64) as usize
     }
 
-    /// What happens to the ranks at `step`: a mask every `delta_t` steps after `tinit`, one at the freeze step,
+    /// Phase of `step`: a mask every `delta_t` steps after `tinit`, one at the freeze step,
     /// and the same one again at every later step.
     pub const fn phase(&self, step: u32) -> Phase {
         if step > self.freeze_step() {
@@ -158,7 +159,7 @@ impl EntryImportance {
 
     /// Adds one step's importances.
     fn update(&mut self, now: Vec<f64>, config: &AdaLoraConfig) {
-        let (beta1, beta2) = (config.beta1, config.beta2);
+        let AdaLoraConfig { beta1, beta2, .. } = *config;
         for ((mean, spread), now) in self.importance.iter_mut().zip(&mut self.uncertainty).zip(now)
         {
             *mean = beta1 * *mean + (1.0 - beta1) * now;
@@ -174,11 +175,11 @@ impl EntryImportance {
 /// Moving averages of the three factors of one module.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TripletImportance {
-    /// Of `A`, `[init_r, d_input]`, row-major.
+    /// Averages of `A`, `[init_r, d_input]`, row-major.
     pub a: EntryImportance,
-    /// Of `E`, `[init_r]`.
+    /// Averages of `E`, `[init_r]`.
     pub e: EntryImportance,
-    /// Of `B`, `[d_output, init_r]`, row-major.
+    /// Averages of `B`, `[d_output, init_r]`, row-major.
     pub b: EntryImportance,
 }
 
@@ -211,7 +212,7 @@ impl TripletImportance {
     }
 }
 
-/// Which triplets stay when the total rank must fall to `budget`.
+/// Mask of the triplets that stay when the total rank must fall to `budget`.
 ///
 /// ```text
 /// k = n − budget,   threshold = k-th smallest of the n scores,   keep[i] = score[i] > threshold
@@ -244,12 +245,12 @@ pub fn mask_to_budget(scores: &[Vec<f64>], budget: usize) -> Vec<Vec<bool>> {
 ///
 /// The norm itself, as PEFT computes it; the publication squares it. 0 without modules.
 ///
-/// Of every module `A [rank, d_input]` and `B [d_output, rank]`, row-major.
+/// `modules` are the factors `A [rank, d_input]` and `B [d_output, rank]` of each, row-major.
 pub fn orthogonality(modules: &[[&[f64]; 2]], rank: usize) -> Result<f64, Error> {
     let mut sum = 0.0;
     for (module, &[a, b]) in modules.iter().enumerate() {
-        let d_input = count_rows(&part("A", module), a, rank)?;
-        let d_output = count_rows(&part("B", module), b, rank)?;
+        let d_input = row_count(&part("A", module), a, rank)?;
+        let d_output = row_count(&part("B", module), b, rank)?;
         let of_a = times_transposed(a, a, rank, d_input, rank);
         let of_b = transposed_times(b, b, d_output, rank, rank);
         sum += excess(&of_a, rank) + excess(&of_b, rank);
@@ -262,18 +263,18 @@ fn excess(gram: &[f64], rank: usize) -> f64 {
     norm(&gram.iter().zip(identity(rank)).map(|(g, i)| g - i).collect::<Vec<f64>>())
 }
 
-/// What a step reads of one module, row-major: of `A [init_r, d_input]`, `E [init_r]` and `B [d_output, init_r]` the values after
-/// the optimiser step, and the gradient of that step after clipping.
+/// Values of one module at a step, row-major: of `A [init_r, d_input]`, `E [init_r]` and `B [d_output, init_r]` the values after
+/// the optimizer step, and the gradient of that step after clipping.
 pub type TripletValues<'a, T> = [[&'a [T]; 2]; 3];
 
-/// What the allocator decided at one step.
+/// Decision of the allocator at one step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Allocation {
     /// Total rank allowed at this step.
     pub budget: usize,
     /// The last mask chosen, by module: `true` for a triplet that stays. `None` before the first.
     pub mask: Option<Vec<Vec<bool>>>,
-    /// Whether `E` must be set to 0 now wherever `mask` is `false`.
+    /// `true` if `E` must be set to 0 now wherever `mask` is `false`.
     pub masked_now: bool,
 }
 
@@ -287,7 +288,7 @@ impl Allocation {
 
 /// Chooses the triplets that stay, step by step.
 ///
-/// Call [`update`](Self::update) once per optimiser step, after the step and before the gradients are cleared,
+/// Call [`update`](Self::update) once per optimizer step, after the step and before the gradients are cleared,
 /// with the step counted from 0. Between two masks of the reduction phase zeroed entries of `E` are trained like
 /// any other and may grow back; after the freeze step they are zeroed at every step.
 #[derive(Clone, Debug)]

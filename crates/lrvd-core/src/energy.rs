@@ -1,39 +1,13 @@
 //! The share of the update that the first `k` rank components carry, in a given order.
 
-use crate::error::{Error, check_length, check_range, count_rows};
-use crate::gauge::singular_factors;
+use crate::error::{Error, check_length, check_range, row_count};
 use crate::linalg::times_transposed;
+use crate::svd::singular_factors;
 
-/// What "captured by the first k components" means.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Capture {
-    /// `1 − ‖ΔW − ΔW_k‖² / ‖ΔW‖²`; below the singular-value curve, may be negative.
-    #[default]
-    Residual,
-    /// `‖ΔW_k‖² / ‖ΔW‖²`; may exceed 1.
-    PartialNorm,
-}
-
-/// How a curve `E(1..r)` is turned into one number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum AucRule {
-    /// Trapezoids from `E(0) = 0`: `(Σ_{k<r} E(k) + ½·E(r)) / r`.
-    #[default]
-    Trapezoid,
-    /// The mean over `k = 1..r`.
-    Mean,
-}
-
-impl AucRule {
-    /// Area under a curve of `r` values.
-    pub fn area(self, curve: &[f64]) -> Result<f64, Error> {
-        let last = curve.last().ok_or_else(|| Error::length("curve", 0, "at least 1"))?;
-        let sum: f64 = curve.iter().sum();
-        Ok(match self {
-            Self::Trapezoid => (sum - 0.5 * last) / curve.len() as f64,
-            Self::Mean => sum / curve.len() as f64,
-        })
-    }
+/// Area under a curve `E(1..r)` by trapezoids from `E(0) = 0`: `(Σ_{k<r} E(k) + ½·E(r)) / r`.
+pub fn area(curve: &[f64]) -> Result<f64, Error> {
+    let last = curve.last().ok_or_else(|| Error::length("curve", 0, "at least 1"))?;
+    Ok((curve.iter().sum::<f64>() - 0.5 * last) / curve.len() as f64)
 }
 
 /// The update of one adapter, `ΔW = Σ_k outer(b[k], a[k])`, prepared for energy questions.
@@ -58,7 +32,8 @@ impl UpdateEnergy {
     ///
     /// `‖ΔW‖²` is not positive (to working precision): there is nothing to capture. Rank 0 is legal.
     pub fn new(a: &[f64], b: &[f64], rank: usize) -> Result<Self, Error> {
-        let (d_input, d_output) = (count_rows("a", a, rank)?, count_rows("b", b, rank)?);
+        let d_input = row_count("a", a, rank)?;
+        let d_output = row_count("b", b, rank)?;
         let a_gram = times_transposed(a, a, rank, d_input, rank);
         let b_gram = times_transposed(b, b, rank, d_output, rank);
         let overlap: Vec<f64> = a_gram.iter().zip(&b_gram).map(|(x, y)| x * y).collect();
@@ -78,51 +53,33 @@ impl UpdateEnergy {
         self.overlap.len().isqrt()
     }
 
-    /// `‖ΔW‖²`, squared Frobenius norm.
-    pub fn total(&self) -> f64 {
-        self.total
-    }
-
     /// Singular values of the update, largest first, `min(rank, d_input, d_output)` of them.
     pub fn singular_values(&self) -> &[f64] {
         &self.singular_values
     }
 
-    /// The captured share after `k = 1..r` components in the given order.
+    /// The captured share `1 − ‖ΔW − ΔW_k‖² / ‖ΔW‖²` after `k = 1..r` components in the given order; it may be negative.
     ///
     /// ```text
-    /// residual      1 − 1_Rᵀ·H·1_R / 1ᵀ·H·1      R the components still missing
-    /// partial norm  1_Sᵀ·H·1_S / 1ᵀ·H·1          S the components taken
+    /// 1 − 1_Rᵀ·H·1_R / 1ᵀ·H·1      R the components still missing
     /// ```
-    pub fn curve(&self, capture: Capture, order: &[usize]) -> Result<Vec<f64>, Error> {
+    pub fn curve(&self, order: &[usize]) -> Result<Vec<f64>, Error> {
         self.check_order(order)?;
-        Ok(match capture {
-            Capture::Residual => {
-                // What is missing grows backwards from nothing, which keeps E(r) = 1 exact.
-                let reversed: Vec<usize> = order.iter().rev().copied().collect();
-                let missing = self.partial_sums(&reversed);
-                (1..=order.len()).map(|k| 1.0 - missing[order.len() - k] / self.total).collect()
-            }
-            Capture::PartialNorm => {
-                self.partial_sums(order)[1..].iter().map(|s| s / self.total).collect()
-            }
-        })
-    }
-
-    /// `1_Sᵀ·H·1_S` for the first `0..=r` components of the order.
-    fn partial_sums(&self, order: &[usize]) -> Vec<f64> {
+        // The missing part grows backwards from nothing, which keeps E(r) = 1 exact.
         let r = self.rank();
-        let mut sums = vec![0.0];
-        let mut sum = 0.0;
-        for (k, &i) in order.iter().enumerate() {
-            let with_earlier: f64 = order[..k].iter().map(|&j| self.overlap[i * r + j]).sum();
-            sum += self.overlap[i * r + i] + 2.0 * with_earlier;
-            sums.push(sum);
+        let mut share = vec![1.0; r];
+        let mut missing = 0.0;
+        for k in (1..r).rev() {
+            let i = order[k];
+            let with_later: f64 =
+                order[k + 1..].iter().rev().map(|&j| self.overlap[i * r + j]).sum();
+            missing += self.overlap[i * r + i] + 2.0 * with_later;
+            share[k - 1] = 1.0 - missing / self.total;
         }
-        sums
+        Ok(share)
     }
 
-    /// The upper bound for every order and capture but the partial norm (Eckart–Young), `k = 1..r`.
+    /// The upper bound for every order (Eckart–Young), `k = 1..r`.
     ///
     /// ```text
     /// E_svd(k) = Σ_{i≤k} ς_i² / Σ_i ς_i²
@@ -139,14 +96,13 @@ impl UpdateEnergy {
             .collect()
     }
 
-    /// The mean of the residual or partial-norm curve over all orders, in closed form.
+    /// The mean of the curve over all orders, in closed form.
     ///
     /// ```text
-    /// f(m)         = [m/r · Σ_i H_ii + m(m−1)/(r(r−1)) · Σ_{i≠j} H_ij] / 1ᵀ·H·1
-    /// residual     1 − f(r − k)
-    /// partial norm f(k)
+    /// f(m) = [m/r · Σ_i H_ii + m(m−1)/(r(r−1)) · Σ_{i≠j} H_ij] / 1ᵀ·H·1
+    /// E(k) = 1 − f(r − k)
     /// ```
-    pub fn permutation_mean(&self, capture: Capture) -> Vec<f64> {
+    pub fn permutation_mean(&self) -> Vec<f64> {
         let r = self.rank();
         let diagonal: f64 = (0..r).map(|i| self.overlap[i * r + i]).sum();
         let rest = self.overlap.iter().sum::<f64>() - diagonal;
@@ -155,13 +111,8 @@ impl UpdateEnergy {
             let pair = if r > 1 { single * (m as f64 - 1.0) / (r as f64 - 1.0) } else { 0.0 };
             (single * diagonal + pair * rest) / self.total
         };
-        match capture {
-            // An empty remainder must give 1 exactly, and −0·(…) would not.
-            Capture::Residual => {
-                (1..=r).map(|k| if k == r { 1.0 } else { 1.0 - share(r - k) }).collect()
-            }
-            Capture::PartialNorm => (1..=r).map(share).collect(),
-        }
+        // An empty remainder must give 1 exactly, and −0·(…) would not.
+        (1..=r).map(|k| if k == r { 1.0 } else { 1.0 - share(r - k) }).collect()
     }
 
     /// Components by falling `‖a[k]‖·‖b[k]‖`, the baseline without variances.
@@ -195,7 +146,7 @@ pub fn order_by_statistic(statistic: &[f64]) -> Vec<usize> {
     order
 }
 
-/// Area under the curve of an order, normalised so that random orders have 0 and the bound has 1.
+/// Area under the curve of an order, normalized so that random orders have 0 and the bound has 1.
 ///
 /// ```text
 /// gap = (auc − auc_random) / (auc_svd − auc_random)
@@ -219,18 +170,18 @@ mod tests {
     #[test]
     fn orders_areas_and_gaps() {
         assert_eq!(order_by_statistic(&[3.0, -1.0, f64::NAN, -1.0, 2.0]), [1, 3, 4, 0, 2]);
-        assert_eq!(AucRule::Trapezoid.area(&[0.5, 1.0]).unwrap(), 0.5);
-        assert!(AucRule::Trapezoid.area(&[]).is_err());
+        assert_eq!(area(&[0.5, 1.0]).unwrap(), 0.5);
+        assert!(area(&[]).is_err());
         assert!((normalised_gap(0.8, 0.6, 1.0).unwrap() - 0.5).abs() < 1e-15);
         assert!(normalised_gap(1.0, 1.0, 1.0).is_err());
         let b = [1.0, 1.0];
         let update = UpdateEnergy::new(&[1.0, 0.0, 0.0, 2.0], &b, 2).unwrap();
         for wrong in [&[0, 0][..], &[0, 2], &[0]] {
-            assert!(update.curve(Capture::Residual, wrong).is_err(), "{wrong:?}");
+            assert!(update.curve(wrong).is_err(), "{wrong:?}");
         }
         assert!(UpdateEnergy::new(&[0.0; 4], &b, 2).is_err());
         let none = UpdateEnergy::new(&[], &[], 0).unwrap();
-        assert!(none.curve(Capture::Residual, &[]).unwrap().is_empty());
+        assert!(none.curve(&[]).unwrap().is_empty());
         assert!(none.singular_value_curve().is_empty());
     }
 
@@ -239,14 +190,12 @@ mod tests {
         let a = [0.5, -0.25, 1.5, 0.125, 1.0, 0.3, 0.75, -1.25, 0.2];
         let b = [0.2, -0.4, 0.6, 1.1, 0.9, -0.7];
         let update = UpdateEnergy::new(&a, &b, 3).unwrap();
-        for capture in [Capture::Residual, Capture::PartialNorm] {
-            let mut mean = [0.0; 3];
-            for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
-                for (m, v) in mean.iter_mut().zip(update.curve(capture, &order).unwrap()) {
-                    *m += v / 6.0;
-                }
+        let mut mean = [0.0; 3];
+        for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
+            for (m, v) in mean.iter_mut().zip(update.curve(&order).unwrap()) {
+                *m += v / 6.0;
             }
-            assert_near(&update.permutation_mean(capture), &mean, 1e-12);
         }
+        assert_near(&update.permutation_mean(), &mean, 1e-12);
     }
 }

@@ -4,7 +4,7 @@ use std::fmt::Display;
 
 use thiserror::Error as ThisError;
 
-/// An argument that a formula is not defined on.
+/// Argument outside the domain of a formula.
 #[derive(Debug, Clone, PartialEq, ThisError)]
 #[non_exhaustive]
 pub enum Error {
@@ -129,8 +129,8 @@ pub(crate) fn check_at_least(name: &str, found: usize, least: usize) -> Result<(
     }
 }
 
-/// How many times `values` holds `count` values: the rows of a width, or the width of a number of rows. There may be none.
-pub(crate) fn count_rows(name: &str, values: &[f64], count: usize) -> Result<usize, Error> {
+/// The quotient of the length of `values` and `count`: the rows of a width, or the width of a number of rows. There may be none.
+pub(crate) fn row_count(name: &str, values: &[f64], count: usize) -> Result<usize, Error> {
     let times = values.len().checked_div(count).unwrap_or(0);
     if times * count == values.len() {
         Ok(times)
@@ -140,7 +140,7 @@ pub(crate) fn count_rows(name: &str, values: &[f64], count: usize) -> Result<usi
 }
 
 /// The number of rows of `size` values in `len` values; both are positive.
-pub(crate) fn some_rows(
+pub(crate) fn at_least_one_row(
     name: &str,
     len: usize,
     size_name: &'static str,
@@ -216,7 +216,7 @@ mod tests {
             (out(9.0, f64::MIN_POSITIVE, 8.0), "`x` is 9, expected above 0 and at most 8"),
             (Error::length("x", 5, 6), "`x` has length 5, expected 6"),
             (
-                some_rows("x", 5, "n_classes", 2).unwrap_err(),
+                at_least_one_row("x", 5, "n_classes", 2).unwrap_err(),
                 "`x` has length 5, expected a multiple of `n_classes` = 2",
             ),
             (
@@ -256,11 +256,14 @@ mod tests {
 
     #[test]
     fn rows_are_whole() {
-        assert_eq!(count_rows("x", &[0.0; 6], 3), Ok(2));
-        assert_eq!(count_rows("x", &[], 0), Ok(0));
-        assert_eq!(some_rows("x", 6, "size", 3), Ok(2));
-        assert!(count_rows("x", &[0.0; 7], 3).is_err() && count_rows("x", &[0.0], 0).is_err());
-        assert!(some_rows("x", 0, "size", 3).is_err() && some_rows("x", 6, "size", 0).is_err());
+        assert_eq!(row_count("x", &[0.0; 6], 3), Ok(2));
+        assert_eq!(row_count("x", &[], 0), Ok(0));
+        assert_eq!(at_least_one_row("x", 6, "size", 3), Ok(2));
+        assert!(row_count("x", &[0.0; 7], 3).is_err() && row_count("x", &[0.0], 0).is_err());
+        assert!(
+            at_least_one_row("x", 0, "size", 3).is_err()
+                && at_least_one_row("x", 6, "size", 0).is_err()
+        );
         assert!(check_length("x", 3, 3).is_ok() && check_length("x", 2, 3).is_err());
     }
 }

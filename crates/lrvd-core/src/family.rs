@@ -20,7 +20,7 @@ pub const INITIAL_LOG_VARIANCE: f64 = -8.0;
 /// Half-width of the uniform distribution of a fresh `b_mean`; not zero, so that the ratio has a value.
 pub const INITIAL_B_BOUND: f64 = 1e-3;
 
-/// How the posterior variances of A and B are tied together.
+/// Ties between the posterior variances of A and B.
 ///
 /// ```text
 /// RankVariance      Var A[k,i] = Var B[k,o] = exp(log_variance[k])
@@ -60,7 +60,7 @@ impl VariationalFamily {
         }
     }
 
-    /// Whether B is random too.
+    /// `true` if B is random too.
     pub fn has_random_b(self) -> bool {
         !matches!(self, Self::AsymRankVariance)
     }

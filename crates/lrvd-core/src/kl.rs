@@ -1,17 +1,16 @@
 //! The divergence of the posterior from the prior, in nats.
 //!
-//! Direction everywhere: posterior `q` from prior `p`, so every value is to be minimised.
+//! Direction everywhere: posterior `q` from prior `p`, so every value is to be minimized.
 //!
 //! | Prior | Function | Proper? |
 //! |---|---|---|
 //! | log-uniform | [`kl_log_uniform`] | no: defined up to a constant |
-//! | zero-mean Gaussian of given width | [`gaussian_kl`], of one weight | yes |
 //! | hierarchical Gaussian, width learned with the rank | [`kl_ard`] | yes |
 
 use crate::error::{Error, check_range};
-use crate::family::{VariationalFamily, clamp_log_variance};
-use crate::posterior::{AlphaFloor, Entry, Factor, Posterior};
-use crate::special::{compensated_sum, digamma, ln_gamma, logistic, softplus, width_divergence};
+use crate::family::VariationalFamily;
+use crate::posterior::{Entry, Factor, Posterior};
+use crate::special::{compensated_sum, digamma, ln_gamma, logistic, softplus};
 
 /// First fit constant of Molchanov et al. 2017.
 pub const K1: f64 = 0.63576;
@@ -46,7 +45,7 @@ pub fn kl_fit(log_alpha: f64) -> f64 {
     K1 * logistic(-K2 - K3 * log_alpha) + 0.5 * softplus(-log_alpha)
 }
 
-/// How the entries of a rank are combined.
+/// Combination of the entries of a rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
@@ -57,15 +56,6 @@ pub enum KlReduction {
     /// The mean over the random entries of each rank, summed over ranks: the published wording,
     /// without the multiplicity `d_input + d_output`. Its weight must be that much larger.
     PerRank,
-}
-
-/// How [`kl_log_uniform`] combines entries.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct LogUniformOptions {
-    /// Sum or mean over the entries of a rank.
-    pub reduction: KlReduction,
-    /// Floor under the noise-to-signal ratio of additive entries.
-    pub alpha_floor: AlphaFloor,
 }
 
 /// KL from the log-uniform prior with its parts.
@@ -110,45 +100,24 @@ impl LogUniformKl {
 /// assert!((kl.total() - 3.0 * 0.431_238_950_990).abs() < 1e-11);
 /// # Ok::<(), lrvd_core::Error>(())
 /// ```
-pub fn kl_log_uniform(posterior: &Posterior<'_>, options: LogUniformOptions) -> LogUniformKl {
+pub fn kl_log_uniform(posterior: &Posterior<'_>, reduction: KlReduction) -> LogUniformKl {
     let random_width = if posterior.family().has_random_b() {
         posterior.d_input() + posterior.d_output()
     } else {
         posterior.d_input()
     };
-    let weight = match options.reduction {
+    let weight = match reduction {
         KlReduction::PerRank if random_width > 0 => 1.0 / random_width as f64,
         _ => 1.0,
     };
-    let value = |entry: Entry| entry.log_alpha(options.alpha_floor).map_or(0.0, kl_fit);
     let share = |factor| {
-        let rows = posterior.rows(factor, value).into_iter();
-        rows.map(|row| weight * compensated_sum(row)).collect()
+        let rows = posterior.rows(factor, |entry| entry.log_alpha().map_or(0.0, kl_fit));
+        rows.into_iter().map(|row| weight * compensated_sum(row)).collect()
     };
     LogUniformKl { a_per_rank: share(Factor::A), b_per_rank: share(Factor::B) }
 }
 
-/// KL of `N(mean, std_dev²)` from `N(0, prior_std_dev²)`, nats.
-///
-/// ```text
-/// KL = ln(prior/std_dev) + (std_dev² + mean²) / (2·prior²) − ½
-/// ```
-///
-/// Summed over A with noise on A alone and `p(vec W) = N(vec W0, prior²·c²·[I ⊗ B Bᵀ])`, B of full column rank, this is
-/// also the KL of the composed weight: `BLoB`'s prior.
-///
-/// Written as `½(t − 1 − ln t) + mean²/(2·prior²)` with `t = (std_dev/prior)²`. A zero standard
-/// deviation costs `+inf`.
-///
-/// Not negative; 0 only where posterior and prior agree.
-///
-/// Source: Wang et al. 2024, `BLoB`, arXiv:2406.11675.
-pub fn gaussian_kl(mean: f64, std_dev: f64, prior_std_dev: f64) -> f64 {
-    let scaled_mean = mean / prior_std_dev;
-    width_divergence(std_dev / prior_std_dev) + 0.5 * scaled_mean * scaled_mean
-}
-
-/// Whether A and B of a rank have one scale or two.
+/// Scales of the prior in one rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
@@ -213,7 +182,8 @@ pub fn kl_ard(
         vec![GroupSums::default(); posterior.rank()]
     };
     let kl = |g: &GroupSums| scale_kl(prior, g.count, g.signal + g.noise, g.log_variance);
-    let (mut per_rank, mut log_relevance) = (Vec::new(), Vec::new());
+    let mut per_rank = Vec::new();
+    let mut log_relevance = Vec::new();
     for (a, b) in a.iter().zip(&b) {
         if scales == ArdScales::Shared || !family.has_random_b() {
             let joint = a.plus(b);
@@ -253,7 +223,7 @@ impl GroupSums {
 
 fn group_sums(posterior: &Posterior<'_>, factor: Factor) -> Vec<GroupSums> {
     let squares = posterior.rows(factor, |entry| entry.mean * entry.mean);
-    let logs = posterior.rows(factor, |entry| clamp_log_variance(entry.log_variance()));
+    let logs = posterior.rows(factor, Entry::log_variance);
     let sums = |(squares, logs): (Vec<f64>, Vec<f64>)| GroupSums {
         count: logs.len(),
         signal: compensated_sum(squares),
@@ -266,7 +236,7 @@ fn group_sums(posterior: &Posterior<'_>, factor: Factor) -> Vec<GroupSums> {
 /// The prior of the scale of a rank.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub enum ArdPrior {
-    /// No hyper-prior; the scale is optimised.
+    /// No hyper-prior; the scale is optimized.
     #[default]
     EmpiricalBayes,
     /// `γ ~ InvGamma(shape, rate)`.
@@ -314,7 +284,8 @@ pub fn scale_kl(
     Ok(match prior {
         ArdPrior::EmpiricalBayes => 0.5 * (n * (energy / n).ln() - log_variances),
         ArdPrior::InverseGamma { shape: a0, rate: b0 } => {
-            let (shape, rate) = (a0 + 0.5 * n, b0 + 0.5 * energy);
+            let shape = a0 + 0.5 * n;
+            let rate = b0 + 0.5 * energy;
             let mean_log = rate.ln() - digamma(shape);
             let mean_precision = shape / rate;
             let entries = 0.5 * (n * mean_log - log_variances + energy * mean_precision - n);
@@ -355,8 +326,8 @@ mod tests {
     #[test]
     fn a_mean_per_rank_times_its_entries_is_the_sum_and_only_random_factors_cost() {
         let l = [-4.0, -3.0];
-        let mean = LogUniformOptions { reduction: KlReduction::PerRank, ..Default::default() };
-        let of = |q: &Posterior<'_>| kl_log_uniform(q, LogUniformOptions::default());
+        let mean = KlReduction::PerRank;
+        let of = |q: &Posterior<'_>| kl_log_uniform(q, KlReduction::Element);
         let both = Posterior::rank_variance(&A, &B, &l).unwrap();
         for q in [both, Posterior::noise_to_signal(&A, &B, &l).unwrap()] {
             assert!((kl_log_uniform(&q, mean).total() * 5.0 - of(&q).total()).abs() < 1e-13);

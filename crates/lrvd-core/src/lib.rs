@@ -20,7 +20,6 @@
 //! | `κ`      | `CrossTerm`     | switch                         |             |
 //! | `β`      | `kl_weight`     | scalar                         | ratio       |
 //! | `τ`      | `log_alpha_threshold` | scalar                   | ln of σ²/μ² |
-//! | `R`      | `Gauge`         | `[rank, rank]`                 |             |
 //!
 //! Adapter files store B as `[d_output, rank]`; here both factors are rank-major, so that a rank
 //! component is a row of either.
@@ -30,8 +29,6 @@ pub mod baselines;
 pub mod energy;
 pub mod error;
 pub mod family;
-pub mod forward;
-pub mod gauge;
 pub mod kl;
 pub mod linalg;
 pub mod metrics;
@@ -42,6 +39,7 @@ pub mod posterior;
 pub mod prune;
 pub mod schedule;
 pub mod special;
+pub mod svd;
 
 pub use error::Error;
 pub use family::VariationalFamily;

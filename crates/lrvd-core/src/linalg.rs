@@ -1,4 +1,4 @@
-//! Products and decompositions of small matrices: flat row-major slices, with their sizes given beside them.
+//! Products and decompositions of small matrices: flat row-major slices and their sizes.
 //!
 //! Every routine is deterministic to the last bit, signs of singular vectors included: the start of `ScalaBL` and rotated factors
 //! depend on them. (A library's decomposition has other signs in nearly half of the vectors, and differs by up to 1e-11.) Sizes
@@ -204,7 +204,7 @@ pub fn symmetric_eigen(matrix: &[f64], size: usize) -> SymmetricEigen {
                 rotate_pair(&mut vectors, size, (i, j), angle);
                 rotate_pair(&mut work, size, (i, j), angle);
                 for row in work.chunks_exact_mut(size) {
-                    (row[i], row[j]) = turned(row[i], row[j], angle);
+                    (row[i], row[j]) = rotate(row[i], row[j], angle);
                 }
             }
         }
@@ -249,11 +249,11 @@ pub fn svd(matrix: &[f64], n_rows: usize, n_cols: usize) -> Svd {
     if n_rows < n_cols {
         // Vectors to be rotated are the rows themselves: matrix = (rotation)ᵀ · (rotated rows).
         let (rotated, rotation) = rotate_rows(matrix.to_vec(), n_rows, n_cols);
-        let (values, right, left) = normalise(rotated, rotation, n_rows, n_cols);
+        let (values, right, left) = split_lengths(rotated, rotation, n_rows, n_cols);
         Svd { left, values, right }
     } else {
         let (rotated, rotation) = rotate_rows(transpose(matrix, n_rows, n_cols), n_cols, n_rows);
-        let (values, left, right) = normalise(rotated, rotation, n_cols, n_rows);
+        let (values, left, right) = split_lengths(rotated, rotation, n_cols, n_rows);
         Svd { left, values, right }
     }
 }
@@ -291,16 +291,16 @@ fn rotate_rows(mut work: Vec<f64>, k: usize, width: usize) -> (Vec<f64>, Vec<f64
 /// Applies one rotation to the rows `i` and `j`.
 fn rotate_pair(rows: &mut [f64], width: usize, (i, j): (usize, usize), angle: (f64, f64)) {
     for (at_i, at_j) in (i * width..(i + 1) * width).zip(j * width..) {
-        (rows[at_i], rows[at_j]) = turned(rows[at_i], rows[at_j], angle);
+        (rows[at_i], rows[at_j]) = rotate(rows[at_i], rows[at_j], angle);
     }
 }
 
-fn turned(p: f64, q: f64, (cosine, sine): (f64, f64)) -> (f64, f64) {
+fn rotate(p: f64, q: f64, (cosine, sine): (f64, f64)) -> (f64, f64) {
     (cosine * p - sine * q, sine * p + cosine * q)
 }
 
 /// Splits orthogonal rows into lengths and directions, longest first.
-fn normalise(
+fn split_lengths(
     rotated: Vec<f64>,
     rotation: Vec<f64>,
     k: usize,

@@ -3,11 +3,11 @@
 //! `s = A·x` has independent Gaussian coordinates; `y = B·s` is a sum of products of Gaussians. Its
 //! first two moments are known in closed form, one token at a time.
 
-use crate::error::{Error, count_rows};
-use crate::linalg::{rows, squared, times, times_transposed};
+use crate::error::{Error, row_count};
+use crate::linalg::{squared, times, times_transposed};
 use crate::posterior::Posterior;
 
-/// Whether the variance keeps the product of both factors' variances.
+/// Treatment of the product of both factors' variances.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CrossTerm {
     /// The exact variance.
@@ -63,66 +63,22 @@ pub struct Moments {
 ///
 /// Source: Kingma et al. 2015, arXiv:1506.02557 (local reparameterisation); the product term is derived.
 pub fn moments(posterior: &Posterior<'_>, x: &[f64], cross: CrossTerm) -> Result<Moments, Error> {
-    let n = count_tokens(posterior, x)?;
+    let n = row_count("x", x, posterior.d_input())?;
     let (rank, d_in, d_out) = (posterior.rank(), posterior.d_input(), posterior.d_output());
     let b_mean = posterior.b_mean();
     let variance = posterior.variance();
     let rank_mean = times_transposed(x, posterior.a_mean(), n, d_in, rank);
     let rank_variance = times_transposed(&squared(x), &variance.a, n, d_in, rank);
     let mean = times(&rank_mean, b_mean, n, rank, d_out);
-    let through_a = effective_b_square(b_mean, &variance.b, cross);
+    // b_mean² + κ·Var B
+    let through_a: Vec<f64> =
+        b_mean.iter().zip(&variance.b).map(|(m, v)| m * m + cross.weight() * v).collect();
     let mut output_variance = times(&rank_variance, &through_a, n, rank, d_out);
     let through_b = times(&squared(&rank_mean), &variance.b, n, rank, d_out);
     for (v, b) in output_variance.iter_mut().zip(through_b) {
         *v += b;
     }
     Ok(Moments { rank_mean, rank_variance, mean, variance: output_variance })
-}
-
-/// `b_mean² + κ·Var B`, what multiplies the variance of the rank activations.
-fn effective_b_square(b_mean: &[f64], b_var: &[f64], cross: CrossTerm) -> Vec<f64> {
-    b_mean.iter().zip(b_var).map(|(m, v)| m * m + cross.weight() * v).collect()
-}
-
-/// Covariance of the outputs of each token, `[tokens, d_output, d_output]`.
-///
-/// ```text
-/// Cov(y[o], y[p]) = Σ_k v_s[k]·b_mean[k,o]·b_mean[k,p]     o ≠ p
-/// Var y[o]        = as in moments
-/// ```
-///
-/// The off-diagonal part is what independent noise per output drops.
-pub fn output_covariance(
-    posterior: &Posterior<'_>,
-    x: &[f64],
-    cross: CrossTerm,
-) -> Result<Vec<f64>, Error> {
-    let m = moments(posterior, x, cross)?;
-    let (rank, d_out) = (posterior.rank(), posterior.d_output());
-    let n = count_tokens(posterior, x)?;
-    let b_mean = posterior.b_mean();
-    let mut covariance = Vec::with_capacity(n * d_out * d_out);
-    for token in 0..n {
-        let v_s = &m.rank_variance[token * rank..(token + 1) * rank];
-        for o in 0..d_out {
-            for p in 0..d_out {
-                covariance.push(if o == p {
-                    m.variance[token * d_out + o]
-                } else {
-                    v_s.iter()
-                        .zip(rows(b_mean, rank, d_out))
-                        .map(|(v, row)| v * row[o] * row[p])
-                        .sum()
-                });
-            }
-        }
-    }
-    Ok(covariance)
-}
-
-/// The number of rows of `x`.
-pub(crate) fn count_tokens(posterior: &Posterior<'_>, x: &[f64]) -> Result<usize, Error> {
-    count_rows("x", x, posterior.d_input())
 }
 
 #[cfg(test)]

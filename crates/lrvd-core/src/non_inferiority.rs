@@ -62,7 +62,7 @@ fn student_95(degrees: f64) -> f64 {
 ///
 /// # Errors
 ///
-/// Those of the bounds.
+/// Errors of the bounds.
 ///
 /// Source: Maurer, Hothorn and Lehmacher, 1995; Westfall and Krishen: Optimally weighted, fixed sequence and gatekeeper multiple
 /// testing procedures, 2001.
@@ -129,7 +129,7 @@ mod tests {
 
     /// One row in twenty loses five deviations of the others.
     fn rare_losses(draws: &mut Draws) -> f64 {
-        let rare = if draws.chance(0.05) { 5.0 } else { 0.0 };
+        let rare = if draws.uniform() < 0.05 { 5.0 } else { 0.0 };
         (draws.normal() + rare - 0.25) / (1.0 + 25.0 * 0.05 * 0.95_f64).sqrt()
     }
 

@@ -1,10 +1,10 @@
-//! The posterior of one adapter: its parts, and how its variance depends on them.
+//! The posterior of one adapter: its parts, and the variance as a function of them.
 //!
 //! Every family is the same object to the rest of the crate: two factors of means and a variance per entry. The formulas of
-//! KL, moments and forward passes are written once, in terms of entry variances; what differs between families is here: how
-//! the variance (or the signed noise scale) of an entry follows from the parameters.
+//! KL and moments are written once, in terms of entry variances; the variance of an entry as a function of the parameters is
+//! all that differs between families.
 
-use crate::error::{Error, check_length, count_rows};
+use crate::error::{Error, check_length, row_count};
 use crate::family::{EPS_MEAN, LOG_ALPHA_MAX, VariationalFamily, clamp_log_variance};
 
 /// The posterior of one adapter: means of A and B, and the parameters of their noise, all borrowed.
@@ -83,7 +83,7 @@ impl<'a> Posterior<'a> {
         log_variance: &'a [f64],
     ) -> Result<Self, Error> {
         let noise = [log_variance; 2];
-        Self::of_rank(VariationalFamily::RankVariance, log_variance.len(), [a, b], noise)
+        Self::with_widths(VariationalFamily::RankVariance, log_variance.len(), [a, b], noise)
     }
 
     /// [`VariationalFamily::NoiseToSignal`], with `log_alpha [rank]`.
@@ -93,7 +93,7 @@ impl<'a> Posterior<'a> {
         log_alpha: &'a [f64],
     ) -> Result<Self, Error> {
         let noise = [log_alpha; 2];
-        Self::of_rank(VariationalFamily::NoiseToSignal, log_alpha.len(), [a, b], noise)
+        Self::with_widths(VariationalFamily::NoiseToSignal, log_alpha.len(), [a, b], noise)
     }
 
     /// [`VariationalFamily::AsymRankVariance`], with `log_variance [rank]`.
@@ -103,7 +103,7 @@ impl<'a> Posterior<'a> {
         log_variance: &'a [f64],
     ) -> Result<Self, Error> {
         let noise = [log_variance; 2];
-        Self::of_rank(VariationalFamily::AsymRankVariance, log_variance.len(), [a, b], noise)
+        Self::with_widths(VariationalFamily::AsymRankVariance, log_variance.len(), [a, b], noise)
     }
 
     /// [`VariationalFamily::ElementVariance`], with log-variances of the shapes of the means.
@@ -112,16 +112,16 @@ impl<'a> Posterior<'a> {
         means: [&'a [f64]; 2],
         log_variance: [&'a [f64]; 2],
     ) -> Result<Self, Error> {
-        Self::of_rank(VariationalFamily::ElementVariance, rank, means, log_variance)
+        Self::with_widths(VariationalFamily::ElementVariance, rank, means, log_variance)
     }
 
-    fn of_rank(
+    fn with_widths(
         family: VariationalFamily,
         rank: usize,
         [a, b]: [&'a [f64]; 2],
         noise: [&'a [f64]; 2],
     ) -> Result<Self, Error> {
-        let shape = [rank, count_rows("a_mean", a, rank)?, count_rows("b_mean", b, rank)?];
+        let shape = [rank, row_count("a_mean", a, rank)?, row_count("b_mean", b, rank)?];
         Self::new(family, shape, [a, b], noise)
     }
 
@@ -162,44 +162,15 @@ impl<'a> Posterior<'a> {
 
     /// The variance of every entry, after the clamp; see [`VariationalFamily`].
     pub fn variance(&self) -> Entries {
-        self.map(|entry| match entry.noise {
-            Noise::LogVariance(l) => clamp_log_variance(l).exp(),
-            Noise::LogAlpha(a) => a.min(LOG_ALPHA_MAX).exp() * entry.mean * entry.mean,
-            Noise::None => 0.0,
-        })
-    }
-
-    /// The signed scale that multiplies a standard-normal draw in weight space.
-    ///
-    /// ```text
-    /// additive        exp(log_variance / 2)
-    /// multiplicative  exp(log_alpha / 2) · mean        (so A = a_mean · (1 + √α · ξ))
-    /// ```
-    pub fn noise_scale(&self) -> Entries {
-        self.map(|entry| match entry.noise {
-            Noise::LogVariance(l) => (0.5 * clamp_log_variance(l)).exp(),
-            Noise::LogAlpha(a) => (0.5 * a.min(LOG_ALPHA_MAX)).exp() * entry.mean,
-            Noise::None => 0.0,
-        })
-    }
-
-    /// Log noise-to-signal ratios of all entries.
-    ///
-    /// Those of multiplicative entries are their parameter, without any constant. Entries without noise (B of the A-only
-    /// family) have `−inf`.
-    pub fn log_alpha(&self, floor: AlphaFloor) -> Entries {
-        self.map(|entry| entry.log_alpha(floor).unwrap_or(f64::NEG_INFINITY))
-    }
-
-    /// One number per entry of each factor.
-    fn map(&self, value: impl Fn(Entry) -> f64) -> Entries {
-        let [a, b] = [Factor::A, Factor::B].map(|factor| self.rows(factor, &value).concat());
+        let [a, b] =
+            [Factor::A, Factor::B].map(|factor| self.rows(factor, Entry::variance).concat());
         Entries { a, b }
     }
 
     /// One number per entry of a factor, by rank.
     pub(crate) fn rows(&self, factor: Factor, value: impl Fn(Entry) -> f64) -> Vec<Vec<f64>> {
-        let (means, noise) = (self.means[factor as usize], self.noise[factor as usize]);
+        let means = self.means[factor as usize];
+        let noise = self.noise[factor as usize];
         let width = self.widths[factor as usize];
         let entry = |k: usize, at: usize| {
             let noise = match (self.family, factor) {
@@ -216,14 +187,14 @@ impl<'a> Posterior<'a> {
     }
 }
 
-/// Which of the two factors.
+/// A factor of the update.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Factor {
     A,
     B,
 }
 
-/// What governs the noise of one entry.
+/// Parameter of the noise of one entry.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Noise {
     LogVariance(f64),
@@ -239,55 +210,43 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// The ratio of the entry, whatever its family; `None` without noise.
-    pub(crate) fn log_alpha(self, floor: AlphaFloor) -> Option<f64> {
+    /// Variance, after the clamp.
+    pub(crate) fn variance(self) -> f64 {
         match self.noise {
-            Noise::LogVariance(l) => Some(log_alpha(self.mean, l, floor)),
+            Noise::LogVariance(l) => clamp_log_variance(l).exp(),
+            Noise::LogAlpha(a) => a.min(LOG_ALPHA_MAX).exp() * self.mean * self.mean,
+            Noise::None => 0.0,
+        }
+    }
+
+    /// Logarithm of the variance; `−inf` of an entry without noise.
+    pub(crate) fn log_variance(self) -> f64 {
+        match self.noise {
+            Noise::LogVariance(l) => clamp_log_variance(l),
+            Noise::LogAlpha(_) | Noise::None => self.variance().ln(),
+        }
+    }
+
+    /// Log noise-to-signal ratio; `None` without noise.
+    ///
+    /// ```text
+    /// additive         ln(exp(ℓ) / (mean² + EPS_MEAN)) = ℓ − ln(mean² + EPS_MEAN),   ℓ = clamp(log_variance, −20, 2)
+    /// multiplicative   the parameter itself
+    /// ```
+    ///
+    /// Exact for any size of the ratio. The authors' code adds 1e-8 to the ratio before its logarithm is taken, which bends
+    /// the curve below −14 and ends it at −18.4.
+    ///
+    /// Source: Molchanov et al. 2017, arXiv:1701.05369; Doyle et al., arXiv:2506.22809.
+    pub(crate) fn log_alpha(self) -> Option<f64> {
+        match self.noise {
+            Noise::LogVariance(_) => {
+                Some(self.log_variance() - (self.mean * self.mean + EPS_MEAN).ln())
+            }
             Noise::LogAlpha(a) => Some(a),
             Noise::None => None,
         }
     }
-
-    /// The log-variance, as stored or after the clamp of `log_alpha`; that of an entry without noise is `−inf`.
-    pub(crate) fn log_variance(self) -> f64 {
-        match self.noise {
-            Noise::LogVariance(l) => l,
-            Noise::LogAlpha(a) => a.min(LOG_ALPHA_MAX) + (self.mean * self.mean).ln(),
-            Noise::None => f64::NEG_INFINITY,
-        }
-    }
-}
-
-/// A floor under the ratio σ²/μ²: 0 for none, 1e-8 for the authors' numerics.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct AlphaFloor(f64);
-
-impl AlphaFloor {
-    /// No floor: the default.
-    pub const NONE: Self = Self(0.0);
-    /// The floor that the authors' code adds to the ratio before its logarithm, 1e-8.
-    pub const AUTHORS: Self = Self(1e-8);
-}
-
-/// Log noise-to-signal ratio of one weight with an additive variance.
-///
-/// ```text
-/// log_alpha = ln(exp(ℓ) / (mean² + EPS_MEAN) + alpha_floor),   ℓ = clamp(log_variance, −20, 2)
-/// ```
-///
-/// Without a floor this is `ℓ − ln(mean² + EPS_MEAN)`, exact for any size of the ratio. The authors' floor of 1e-8 bends the
-/// curve below `log_alpha = −14` and stops it at −18.4; it is an option because their numbers were made with it.
-///
-/// Source: Molchanov et al. 2017, arXiv:1701.05369; Doyle et al., arXiv:2506.22809.
-pub fn log_alpha(mean: f64, log_variance: f64, floor: AlphaFloor) -> f64 {
-    let signal = mean * mean + EPS_MEAN;
-    let plain = clamp_log_variance(log_variance) - signal.ln();
-    if floor.0 == 0.0 {
-        return plain;
-    }
-    let log_floor = floor.0.ln();
-    let (high, low) = (plain.max(log_floor), plain.min(log_floor));
-    high + (low - high).exp().ln_1p()
 }
 
 #[cfg(test)]
@@ -306,7 +265,6 @@ mod tests {
         assert_eq!(additive.b, [1.0, 1.0_f64.exp()]);
         let ratio = Posterior::noise_to_signal(&A, &B, &l).unwrap();
         assert_eq!(ratio.variance().a, [0.25, 4.0, 0.0, 1.0_f64.exp()]);
-        assert_eq!(ratio.noise_scale().a[..2], [0.5, -2.0]);
         assert_eq!(Posterior::asym_rank_variance(&A, &B, &l).unwrap().variance().b, [0.0, 0.0]);
         let (a, b) = ([0.0, -30.0, 5.0, 1.0], [0.0, 0.0]);
         let element = Posterior::element_variance(2, [&A, &B], [&a, &b]).unwrap().variance();
@@ -338,15 +296,9 @@ mod tests {
     }
 
     #[test]
-    fn the_floor_bends_only_tiny_ratios_and_a_zero_mean_has_a_finite_one() {
-        // ln(exp(−20) / 1 + 1e-8) = ln(2.0611536e-9 + 1e-8).
-        let floored = log_alpha(1.0, -20.0, AlphaFloor::AUTHORS);
-        let signal = 1.0 + EPS_MEAN;
-        assert!((floored - ((-20.0_f64).exp() / signal + 1e-8).ln()).abs() < 1e-13);
-        assert!((log_alpha(1.0, -20.0, AlphaFloor::NONE) + 20.0 + 1e-8).abs() < 1e-13);
-        let plain = log_alpha(0.02, -8.0, AlphaFloor::NONE);
-        assert!((plain - log_alpha(0.02, -8.0, AlphaFloor::AUTHORS)).abs() < 2e-5);
-        let zero = log_alpha(0.0, -8.0, AlphaFloor::NONE);
-        assert!((zero - (-8.0 - 1e-8_f64.ln())).abs() < 1e-14);
+    fn a_zero_mean_has_a_finite_ratio() {
+        let ratio = |mean, l| Entry { mean, noise: Noise::LogVariance(l) }.log_alpha().unwrap();
+        assert!((ratio(1.0, -20.0) + 20.0 + 1e-8).abs() < 1e-13);
+        assert!((ratio(0.0, -8.0) - (-8.0 - 1e-8_f64.ln())).abs() < 1e-14);
     }
 }

@@ -1,26 +1,16 @@
 //! Pruning: the statistic of rank components, and the rule that keeps some of them at the steps of a schedule.
 
 use crate::error::{Error, check_numbers, check_range};
-use crate::family::{EPS_MEAN, VariationalFamily, clamp_log_variance};
+use crate::family::VariationalFamily;
 use crate::kl::{ArdPrior, ArdScales, kl_ard};
-use crate::posterior::{Entry, Factor, Posterior};
-use crate::special::MedianKind;
+use crate::posterior::{Factor, Posterior};
+use crate::special::lower_median;
 
 /// Fan-in at which the corrected statistic equals the plain one: the attention width of the model
 /// the published threshold was chosen on.
 pub const REFERENCE_FAN_IN: f64 = 768.0;
 
-/// Which log-variance enters the statistic of the additive families.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum StatisticLogVariance {
-    /// The clamped one, as in the forward pass and the KL.
-    #[default]
-    Clamped,
-    /// The stored parameter, as in the authors' code.
-    Raw,
-}
-
-/// How the statistic aggregates the entries of a rank.
+/// Aggregation of the entries of a rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
@@ -34,17 +24,13 @@ pub enum StatisticAggregate {
     Energy,
 }
 
-/// How [`rank_statistic`] aggregates.
+/// Options of [`rank_statistic`].
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct StatisticOptions {
-    /// Medians of entries, or energies of ranks; the options below are for medians.
+    /// Medians of entries, or energies of ranks.
     pub aggregate: StatisticAggregate,
-    /// Which median of an even count.
-    pub median: MedianKind,
-    /// Clamped or raw log-variances.
-    pub log_variance: StatisticLogVariance,
-    /// `Some(reference)` subtracts what the fan-in alone contributes to a fresh adapter, relative
-    /// to one with `reference` inputs ([`REFERENCE_FAN_IN`]).
+    /// `Some(reference)` subtracts from a median what the fan-in alone contributes to a fresh adapter, relative to one with
+    /// `reference` inputs ([`REFERENCE_FAN_IN`]).
     pub fan_in_correction: Option<f64>,
 }
 
@@ -91,30 +77,21 @@ pub fn rank_statistic(
     if options.aggregate == StatisticAggregate::Energy {
         return Ok(kl_ard(posterior, ArdPrior::EmpiricalBayes, ArdScales::Shared)?.log_relevance);
     }
-    let a = medians(posterior, Factor::A, options)?;
+    let a = medians(posterior, Factor::A)?;
     if posterior.family() == VariationalFamily::AsymRankVariance {
         return Ok(a.iter().map(|a| a - log_fan_in).collect());
     }
-    let b = medians(posterior, Factor::B, options)?;
+    let b = medians(posterior, Factor::B)?;
     Ok(a.iter().zip(&b).map(|(a, b)| 0.5 * (a + b) - 0.5 * log_fan_in).collect())
 }
 
-fn medians(
-    posterior: &Posterior<'_>,
-    factor: Factor,
-    options: StatisticOptions,
-) -> Result<Vec<f64>, Error> {
-    let value = |entry: Entry| {
-        let log_variance = match options.log_variance {
-            StatisticLogVariance::Clamped => clamp_log_variance(entry.log_variance()),
-            StatisticLogVariance::Raw => entry.log_variance(),
-        };
-        log_variance - (entry.mean * entry.mean + EPS_MEAN).ln()
-    };
+/// Lower median of `log_alpha` in every rank of a factor that is random.
+fn medians(posterior: &Posterior<'_>, factor: Factor) -> Result<Vec<f64>, Error> {
     let name = ["row of a_mean", "row of b_mean"][factor as usize];
-    let rows = posterior.rows(factor, value).into_iter();
-    rows.map(|row| options.median.of(&row).ok_or_else(|| Error::length(name, 0, "at least 1")))
-        .collect()
+    let rows = posterior.rows(factor, |entry| entry.log_alpha().unwrap_or(f64::NEG_INFINITY));
+    let median =
+        |row: &Vec<f64>| lower_median(row).ok_or_else(|| Error::length(name, 0, "at least 1"));
+    rows.iter().map(median).collect()
 }
 
 /// Threshold of the published experiments.
@@ -228,13 +205,13 @@ impl PruneSchedule {
             return Err(Error::OutOfRange { name: "every", value: 0.0, low: 1.0, high });
         }
         if let Some(stop) = stop.filter(|&stop| stop < start) {
-            let (value, low) = (stop as f64, start as f64);
-            return Err(Error::OutOfRange { name: "stop", value, low, high });
+            let low = start as f64;
+            return Err(Error::OutOfRange { name: "stop", value: stop as f64, low, high });
         }
         Ok(Self { start, every, stop })
     }
 
-    /// Whether this step is a prune event.
+    /// `true` if this step is a prune event.
     pub fn is_due(&self, step: u64) -> bool {
         step >= self.start
             && self.stop.is_none_or(|stop| step <= stop)
@@ -247,30 +224,22 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    /// Of rank 1: squares of A 1, 4, 16, 64; of B 1/4, 1/16.
+    /// Means of rank 1, of squares 1, 4, 16, 64 in A and 1/4, 1/16 in B.
     const A: [f64; 4] = [1.0, -2.0, 4.0, 8.0];
     const B: [f64; 2] = [0.5, 0.25];
-    const MEDIAN: StatisticOptions = StatisticOptions {
-        aggregate: StatisticAggregate::Median,
-        median: MedianKind::Lower,
-        log_variance: StatisticLogVariance::Clamped,
-        fan_in_correction: None,
-    };
+    const MEDIAN: StatisticOptions =
+        StatisticOptions { aggregate: StatisticAggregate::Median, fan_in_correction: None };
     const ENERGY: StatisticOptions =
         StatisticOptions { aggregate: StatisticAggregate::Energy, ..MEDIAN };
 
     #[test]
     fn statistics_by_family_and_options() {
-        let midpoint = StatisticOptions { median: MedianKind::Midpoint, ..MEDIAN };
-        let raw = StatisticOptions { log_variance: StatisticLogVariance::Raw, ..MEDIAN };
         let corrected = StatisticOptions { fan_in_correction: Some(2.0), ..MEDIAN };
         // Ratios of A: ℓ − ln μ², so the lower median is that of 4, and of B that of 0.5.
-        let (lower, middle) = ((4.0_f64 * 0.5).ln(), 0.5 * 8.0_f64.ln() + 0.5 * 0.125_f64.ln());
+        let lower = (4.0_f64 * 0.5).ln();
         for (options, l, expected) in [
             (MEDIAN, -1.0, [-1.0 - lower, -1.0 - 16.0_f64.ln()]),
-            (midpoint, -1.0, [-1.0 - middle, -1.0 - 8.0_f64.ln()]),
             (MEDIAN, -25.0, [-20.0 - lower, -20.0 - 16.0_f64.ln()]),
-            (raw, -25.0, [-25.0 - lower, -25.0 - 16.0_f64.ln()]),
             // ½·ln(4/2) where both factors are random, else ln(4/2).
             (corrected, -1.0, [-1.0 - lower - 0.5 * 2.0_f64.ln(), -1.0 - 32.0_f64.ln()]),
             (ENERGY, -1.0, [(6.0_f64 / 85.3125).ln() - 1.0, (4.0_f64 / 85.0).ln() - 1.0]),

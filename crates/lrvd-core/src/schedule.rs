@@ -1,6 +1,6 @@
 //! The learning rate and the weight of the KL term at a given step.
 //!
-//! Steps count optimiser updates from 0. Every schedule is a checked value: one that exists can be evaluated at
+//! Steps count optimizer updates from 0. Every schedule is a checked value: one that exists can be evaluated at
 //! any step.
 
 use crate::error::{Error, check_range};
@@ -20,7 +20,7 @@ pub struct KlSchedule {
 }
 
 impl KlSchedule {
-    /// The same weight at every step.
+    /// A constant weight.
     pub fn constant(kl_weight: f64) -> Result<Self, Error> {
         Self::linear_warmup(kl_weight, 0)
     }
@@ -48,7 +48,7 @@ impl KlSchedule {
 /// Counts that a divisor can refer to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchSize {
-    /// Examples of one optimiser step, or of one micro-batch where a step has several.
+    /// Examples of one optimizer step, or of one micro-batch where a step has several.
     pub examples: usize,
     /// Tokens in it, without padding.
     pub tokens: usize,
@@ -56,7 +56,7 @@ pub struct BatchSize {
     pub n_train: usize,
 }
 
-/// What the KL term is divided by before it joins the mean negative log-likelihood.
+/// Divisor of the KL term before it is added to the mean negative log-likelihood.
 ///
 /// The published scripts differ by up to four orders of magnitude here: GLUE divides by nothing, the language
 /// model scripts by the batch size, an older one by the tokens. [`KlDivisor::NTrain`] with weight 1 is the
@@ -99,7 +99,7 @@ impl KlDivisor {
 /// after it  max(0, (T − t)/(T − w))
 /// ```
 ///
-/// As in BERT's fine-tuning and in the published scripts of the method.
+/// Source: BERT's fine-tuning, and the published scripts of the method.
 ///
 /// # Examples
 ///

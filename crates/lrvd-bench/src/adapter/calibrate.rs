@@ -7,7 +7,7 @@ use anyhow::{Context as _, bail};
 use lrvd_core::baselines::shrunk_temperature;
 use lrvd_core::baselines::temperature::FEWEST_ROWS;
 use lrvd_core::metrics::{
-    self, Binning, NLL_FLOOR, ReliabilityDiagram, RiskCoverage, argmax_rows, expected_level, mean,
+    self, NLL_FLOOR, ReliabilityDiagram, RiskCoverage, argmax_rows, expected_level, mean,
 };
 use lrvd_core::noise::{NoiseKey, Stream, permutation};
 use serde::Serialize;
@@ -86,12 +86,7 @@ impl QuestionMetrics {
         let of = |value: &dyn Fn(&Scored) -> f64| mean(&rows.iter().map(value).collect::<Vec<_>>());
         let top: Vec<f64> = rows.iter().map(|row| row.top).collect();
         let right: Vec<f64> = rows.iter().map(|row| row.right).collect();
-        let diagram = ReliabilityDiagram::of_shares(
-            &top,
-            &right,
-            metrics::DEFAULT_BINS,
-            Binning::Torchmetrics,
-        )?;
+        let diagram = ReliabilityDiagram::from_shares(&top, &right)?;
         let distance =
             |row: &Scored| (expected_level(&row.probabilities) - expected_level(&row.shares)).abs();
         let is_score = kind == QuestionKind::Score;

@@ -118,7 +118,6 @@ pub(super) fn bayes_lora(config: &Config, _rank: RankRequest) -> Result<BayesLor
             placement: config.prune.placement,
             optimizer: config.prune.optimizer,
         }),
-        turn: None,
     })
 }
 

@@ -10,7 +10,8 @@ use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
 use lrvd_burn::train::{
     Logits, Method, Placement, RankChange, Setup, StepSizes, StepState, Terms, TrainConfig,
 };
-use lrvd_core::baselines::{ElementReduction, KlDirection, MinibatchWeight, ScaleMixture};
+use lrvd_core::baselines::minibatch_weight::falling_weight;
+use lrvd_core::baselines::{ElementReduction, KlDirection, ScaleMixture};
 use lrvd_models::AutoModel;
 
 use super::setup::{self, KlCycle, NoisyRates, PUBLISHED_STEPS, SecondOptimizer, adapter};
@@ -80,13 +81,10 @@ impl Bbb {
 
     fn weight(&self, sizes: StepSizes) -> Burn<f64> {
         Ok(match self.settings.weight {
-            BbbWeight::NTrain => {
-                MinibatchWeight::PerExample { n_train: sizes.n_train }.weight(sizes.step as u64)?
-            }
+            BbbWeight::NTrain => 1.0 / sizes.n_train.max(1) as f64,
             BbbWeight::Blundell => {
                 let batches = self.epoch.batches(sizes.n_train) as u32;
-                let weight = MinibatchWeight::Falling { batches, batch: self.batch_size };
-                weight.weight(sizes.step as u64)?
+                falling_weight(sizes.step as u64, batches)? / self.batch_size.max(1) as f64
             }
             BbbWeight::Batch => 1.0 / sizes.batch.examples.max(1) as f64,
         })
@@ -113,8 +111,8 @@ impl Method<AutoModel> for Bbb {
 /// 2. descent at 0.01, on GLUE 0.002, on π_i·KL(q ‖ N(0, 0.2²)): μ by the KL's gradient, G by both, never clipped
 /// ```
 ///
-/// The KL is that of the whole weight under a low-rank prior (`lrvd_core::baselines::blob`). Draws use flipout as training
-/// does. Parameters: `rank·(2·d_input + d_output)` per layer. Source: Wang et al. 2024, arXiv:2406.11675; `optimizers: bayesadapt`
+/// The KL is that of the whole weight under a low-rank prior (`lrvd_core::baselines::bayes_by_backprop`). Draws use flipout as
+/// training does. Parameters: `rank·(2·d_input + d_output)` per layer. Source: Wang et al. 2024, arXiv:2406.11675; `optimizers: bayesadapt`
 /// as the `BayesAdapt` suite trains it.
 ///
 /// `ScalaBL`:

@@ -9,8 +9,7 @@ use lrvd_burn::optimizer::NamedGradients;
 use lrvd_burn::parameters::{Group, NamedParameter};
 use lrvd_burn::sampling::Scheme;
 use lrvd_burn::train::{Setup, StepState, TrainConfig};
-use lrvd_core::baselines::MinibatchWeight;
-use lrvd_core::baselines::minibatch_weight::rescaled_cycle;
+use lrvd_core::baselines::minibatch_weight::{rescaled_cycle, rising_weight};
 use lrvd_models::AutoModel;
 use serde::{Deserialize, Serialize};
 
@@ -132,7 +131,7 @@ impl KlCycle {
             None => self.batches(n_train) as u32,
         };
         let cycle = self.shortened(cycle);
-        Ok(MinibatchWeight::Rising { cycle }.weight(step as u64)?)
+        Ok(rising_weight(step as u64, cycle)?)
     }
 
     fn shortened(self, published: u32) -> u32 {

@@ -379,7 +379,7 @@ pub struct OodRecord {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Reliability {
-    /// Name of the binning convention: `torchmetrics`, `right_closed`, `left_closed`.
+    /// Name of the binning convention, `torchmetrics`.
     pub convention: String,
     #[serde(with = "real")]
     pub ece: f64,

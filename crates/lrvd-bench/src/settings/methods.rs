@@ -4,12 +4,12 @@ use std::ops::Bound;
 
 use lrvd_burn::adapter::ArdHyper;
 use lrvd_burn::schema::words;
+use lrvd_core::baselines::ElementReduction;
 use lrvd_core::baselines::bayes_by_backprop::{INITIAL_RHO, PRIOR_STD_DEV};
 use lrvd_core::baselines::laplace::{EvidenceOptions, InputNormalisation, LOW_RANK, LOW_RANK_FROM};
 use lrvd_core::baselines::minibatch_weight::GAMMA;
 use lrvd_core::baselines::swag::MAX_DEVIATIONS;
 use lrvd_core::baselines::tfb::{ANCHORS, ITERATIONS, RANGE, SearchAnswer, TOLERANCE};
-use lrvd_core::baselines::{ElementReduction, blob, c_lora, scala_bl};
 use lrvd_core::kl::ArdScales;
 use schemars::JsonSchema;
 use serde::ser::Error as _;
@@ -237,7 +237,7 @@ settings! {
     #[serde(default)]
     pub struct BlobSettings {
         /// Upper end of the initialisation of G, `U(ε/√2, ε)`.
-        epsilon: f64 = blob::INITIAL_RHO_LIMIT, in positive_to(1.0);
+        epsilon: f64 = 0.05, in positive_to(1.0);
         /// Width of the prior.
         prior_std: f64 = PRIOR_STD_DEV, in positive_to(1e6);
         /// Rate of the second optimiser; 0.002 in the presets of GLUE.
@@ -267,7 +267,7 @@ settings! {
     #[serde(default)]
     pub struct ScalaBlSettings {
         /// Upper end of the initialisation of the scales' deviations, `U(ε/√2, ε)`.
-        epsilon: f64 = scala_bl::INITIAL_STD_DEV_LIMIT, in positive_to(1.0);
+        epsilon: f64 = 0.05, in positive_to(1.0);
         /// Which way round the divergence is.
         kl_direction: KlDirectionSetting = KlDirectionSetting::Coded;
         /// Rate of the second optimiser; without one, that of the direction: 0.1 for `coded`, 1 for `standard`.
@@ -287,9 +287,9 @@ settings! {
     #[serde(default)]
     pub struct CLoraSettings {
         /// Width of the network's hidden layer.
-        hidden: usize = c_lora::HIDDEN, in 1..=65_536;
+        hidden: usize = 64, in 1..=65_536;
         /// Width of the prior.
-        prior_std: f64 = c_lora::PRIOR_STD_DEV, in positive_to(1e6);
+        prior_std: f64 = PRIOR_STD_DEV, in positive_to(1e6);
         /// Factor of the KL.
         kl_weight: f64 = 1e-6, in 0.0..=1e6;
         /// Dataset rescaling of the KL's cycle; without one a cycle is an epoch.

@@ -29,11 +29,11 @@ fn task(seed: u64, n_train: usize, n_validation: usize) -> PreparedTask {
             let class = draws.index(LABELS);
             let length = 4 + draws.index(8);
             let token = |draws: &mut Draws| {
-                let third = if draws.chance(0.6) { class } else { draws.index(LABELS) };
+                let third = if draws.uniform() < 0.6 { class } else { draws.index(LABELS) };
                 2 + (third * 16 + draws.index(16)) as u32
             };
             let ids = std::iter::once(1).chain((1..length).map(|_| token(&mut draws))).collect();
-            let label = if draws.chance(0.125) { draws.index(LABELS) } else { class };
+            let label = if draws.uniform() < 0.125 { draws.index(LABELS) } else { class };
             TokenisedExample::single(ids, Label::Class(label))
         };
         (0..n).map(|_| one()).collect()

@@ -61,7 +61,7 @@ fn methods_bbb_weighs_the_divergence_from_its_prior() {
     let mean = |layer: &AdaptedLinear| layer.kl_elements(1.0, ElementReduction::Mean);
     let sampled = |layer: &AdaptedLinear| layer.kl_mixture(&pass, &mixture, ElementReduction::Sum);
     // The first of 4 batches of 4.
-    let falling = falling_weight(1, 4).unwrap() / 4.0;
+    let falling = falling_weight(0, 4).unwrap() / 4.0;
     let cases: [(_, _, Term<'_>, f64); 4] = [
         (&plain, "bbb", &sum, 1.0 / 14.0),
         (&plain, "bbb-a", &sum, 1.0 / 14.0),
@@ -120,7 +120,7 @@ fn methods_c_lora_weighs_the_divergence_of_every_token() {
     let found = tuning.terms(&state.model, &pass, sizes).unwrap();
     close(numbers(found.kl.unwrap())[0], expected, 1e-10, "divergence");
     let cycle = rescaled_cycle(14, 8.0, 1, 4).unwrap();
-    let weight = rising_weight(1, cycle).unwrap() * 1e-6 / state.ranks().len() as f64;
+    let weight = rising_weight(0, cycle).unwrap() * 1e-6 / state.ranks().len() as f64;
     close(found.kl_weight / found.divisor, weight, 1e-12, "weight");
     // What was asked once is gone.
     assert!(tuning.terms(&state.model, &pass, sizes).unwrap().kl.is_none());
@@ -270,7 +270,7 @@ fn methods_with_two_optimisers_descend_on_the_divergence_and_on_what_is_theirs()
         let mut bench = bench();
         bench.assign(settings);
         let Step { gradients, before, model, by_first, after } = step(&bench, key);
-        let weight = rising_weight(cycle(), cycle()).unwrap();
+        let weight = rising_weight(u64::from(cycle()) - 1, cycle()).unwrap();
         let slopes = total_over_adapters(&model, kl)
             .map(|kl| NamedGradients::collect(&model, &kl.mul_scalar(weight).backward()));
         let mut moved = 0;

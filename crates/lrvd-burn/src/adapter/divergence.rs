@@ -51,24 +51,14 @@ pub enum Prior {
         /// Treatment of the scales.
         hyper: ArdHyper,
     },
-    /// Fixed Gaussian `N(0, std²)`.
-    Gaussian {
-        /// Prior standard deviation.
-        std: f64,
-    },
 }
 
 impl Prior {
     /// Checks the ranges, and that the divergence from this prior is finite for a posterior of the family.
     pub(crate) fn check(self, family: VariationalFamily) -> Result<(), lrvd_core::Error> {
-        match self {
-            // The reciprocal of its square is finite, also in single precision.
-            Self::Gaussian { std } => check_range("std", std, 1e-12, 1e6)?,
-            Self::Ard { hyper: ArdHyper::InverseGamma { shape, rate }, .. } => {
-                check_range("hyper.shape", shape, f64::MIN_POSITIVE, 1e6)?;
-                check_range("hyper.rate", rate, f64::MIN_POSITIVE, 1e6)?;
-            }
-            Self::Ard { .. } | Self::LogUniform => {}
+        if let Self::Ard { hyper: ArdHyper::InverseGamma { shape, rate }, .. } = self {
+            check_range("hyper.shape", shape, f64::MIN_POSITIVE, 1e6)?;
+            check_range("hyper.rate", rate, f64::MIN_POSITIVE, 1e6)?;
         }
         if family == VariationalFamily::NoiseToSignal && self != Self::LogUniform {
             let reason = format!(
@@ -152,7 +142,6 @@ impl LowRankAdapter {
         Ok(match prior {
             Prior::LogUniform => kl_from_log_uniform(factors, reduction),
             Prior::Ard { scales, hyper } => kl_from_ard(factors, scales, hyper),
-            Prior::Gaussian { std } => kl_from_gaussian(factors, std),
         })
     }
 }
@@ -209,16 +198,6 @@ fn kl_from_ard(
             let terms = log_b.mul_scalar(shape + half) - sum_log.mul_scalar(0.5);
             terms.add_scalar(constant).sum()
         }
-    });
-    kl.reduce(|a, b| a + b)
-}
-
-fn kl_from_gaussian(factors: Vec<RandomFactor<'_>>, std: f64) -> Option<Tensor<1>> {
-    let kl = factors.into_iter().map(|f| {
-        let log_variance = f.log_variance();
-        let second = f.mean.square() + log_variance.clone().exp();
-        let terms = second.mul_scalar((std * std).recip()) - log_variance;
-        terms.add_scalar(2.0 * std.ln() - 1.0).sum().mul_scalar(0.5)
     });
     kl.reduce(|a, b| a + b)
 }

@@ -9,9 +9,7 @@ use burn::train::metric::{
     Adaptor, LossInput, Metric, MetricAttributes, MetricMetadata, MetricName, Numeric,
     NumericAttributes, NumericEntry, SerializedEntry,
 };
-use lrvd_core::metrics::{
-    Binning, DEFAULT_BINS, Predictions, ReliabilityDiagram, argmax_rows, softmax,
-};
+use lrvd_core::metrics::{Predictions, ReliabilityDiagram, argmax_rows, softmax};
 
 use crate::train::Targets;
 
@@ -127,11 +125,11 @@ impl StepMetric {
         })
     }
 
-    /// Expected calibration error with [`DEFAULT_BINS`] bins.
+    /// Expected calibration error; see [`ReliabilityDiagram`].
     pub fn ece() -> Self {
         let what = "expected calibration error, 15 bins, torchmetrics' edges";
         Self::new("ECE", what, None, |m, output| {
-            let found = |p: Predictions<'_>| p.reliability(DEFAULT_BINS, Binning::default());
+            let found = |p: Predictions<'_>| p.reliability();
             let Some(batch) = with_predictions(output, found)? else { return Ok(None) };
             let value = batch.ece();
             match &mut m.bins {

@@ -195,11 +195,6 @@ impl AdamW {
         self.state.clear();
     }
 
-    /// Forgets moments and counts of the parameters that `which` names.
-    pub(crate) fn forget(&mut self, which: impl Fn(&str) -> bool) {
-        self.state.retain(|name, _| !which(name));
-    }
-
     /// State by parameter name.
     pub fn state(&self) -> &BTreeMap<String, Moments> {
         &self.state

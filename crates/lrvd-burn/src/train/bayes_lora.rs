@@ -19,7 +19,6 @@ use super::method::{Method, Placement, RankChange, Setup, StepSizes, StepState, 
 use super::state::RankCause;
 use crate::adapter::{AdapterConfig, AdapterKind, Prior};
 use crate::error::Error;
-use crate::gauge;
 use crate::model::total_kl;
 use crate::peft::PosteriorRun;
 use crate::prune::{self, PruneEvent};
@@ -100,19 +99,6 @@ fn removed(event: &PruneEvent) -> BTreeMap<String, Vec<f64>> {
     event.changed.iter().map(|path| (path.clone(), dropped(path))).collect()
 }
 
-/// Rotation of the adapters to the singular directions of their mean update, once in a run.
-///
-/// See [`gauge::turn`](crate::gauge::turn). Before it, one direction of the update may be spread over
-/// several ranks; after it each rank is one direction, and the KL shrinks directions that the data does not support.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Turn {
-    /// Completed steps before it, at least 1.
-    pub after: u64,
-    /// Factor of the KL weight from then on. The KL of a shared variance is driven by the least certain entry of the
-    /// rank, which is too much for a weak direction; spread ranks need the full weight to become few.
-    pub kl_factor: f64,
-}
-
 /// BayesLoRA; a variant is another family, another prior or no pruning.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BayesLora {
@@ -143,8 +129,6 @@ pub struct BayesLora {
     pub scheme: Scheme,
     /// When ranks are pruned, every 200 steps by default; `None` never prunes.
     pub pruning: Option<Pruning>,
-    /// When the adapters are rotated to their singular directions; `None`, the default, never rotates them.
-    pub turn: Option<Turn>,
 }
 
 impl Default for BayesLora {
@@ -164,7 +148,6 @@ impl Default for BayesLora {
             kl_divisor: KlDivisor::NTrain,
             scheme: Scheme::Weights(DrawPer::Sequence),
             pruning: schedule.ok().map(Pruning::at),
-            turn: None,
         }
     }
 }
@@ -181,18 +164,6 @@ impl BayesLora {
         if let Some(pruning) = &self.pruning {
             let fewest = pruning.rule.min_rank() as f64;
             check_range("prune.min_rank", fewest, 0.0, self.rank as f64)?;
-        }
-        if let Some(turn) = self.turn {
-            check_range("turn.after", turn.after as f64, 1.0, 1e9)?;
-            check_range("turn.kl_factor", turn.kl_factor, 0.0, 1e6)?;
-            let per_rank = [VariationalFamily::RankVariance, VariationalFamily::AsymRankVariance];
-            if !per_rank.contains(&self.family) {
-                let reason = format!(
-                    "is not defined for the family `{}`: its noise belongs to the entries",
-                    self.family
-                );
-                return Err(lrvd_core::Error::undefined("turning the adapters", reason));
-            }
         }
         self.prior.check(self.family)
     }
@@ -224,8 +195,7 @@ impl<M: Model> Method<M> for BayesLora {
     fn terms(&self, model: &M, _pass: &Pass, sizes: StepSizes) -> Result<Terms, Error> {
         let divisor = self.kl_divisor.divisor(sizes.batch)?;
         let kl = total_kl(model, self.prior, self.kl_reduction)?;
-        let turned = self.turn.filter(|turn| sizes.step as u64 >= turn.after);
-        let kl_weight = self.kl.weight(sizes.step as u32) * turned.map_or(1.0, |t| t.kl_factor);
+        let kl_weight = self.kl.weight(sizes.step as u32);
         Ok(Terms { kl, kl_weight, divisor, penalty: None })
     }
 
@@ -240,10 +210,6 @@ impl<M: Model> Method<M> for BayesLora {
             Placement::BeforeUpdate => number,
             Placement::AfterUpdate => number + 1,
         };
-        let turns = |turn: Turn| turn.after == done as u64 && when == Placement::AfterUpdate;
-        if self.turn.is_some_and(turns) {
-            gauge::turn(step.model, Some(step.optimizer))?;
-        }
         let due = (1..steps).contains(&done);
         let due = |p: &Pruning| due && p.placement == when && p.schedule.is_due(done as u64);
         self.pruning.filter(due).map(|pruning| pruning.prune(when, step)).transpose()

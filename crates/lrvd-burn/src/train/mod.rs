@@ -21,7 +21,7 @@ mod state;
 mod tokens;
 mod watch;
 
-pub use bayes_lora::{BayesLora, OptimizerOnPrune, Pruning, Turn};
+pub use bayes_lora::{BayesLora, OptimizerOnPrune, Pruning};
 pub use checkpoint::{Checkpoints, latest_checkpoint, load_checkpoint};
 pub use choice::{
     Choice, ChoicePoint, HeldOutLosses, LossMeasure, MIN_HELD_OUT, calibrated_losses,

@@ -3,9 +3,9 @@
 //! After any training run:
 //!
 //! ```text
-//! turn(&mut model)                    each rank a singular direction of its module's update
-//! order = directions(&model)          of all modules together, the most important first
-//! keep(&mut model, &order, n, ...)    the first n; the others are cut out of the tensors
+//! rotate_to_singular_basis(&mut model)    each rank a singular direction of its module's update
+//! order = directions(&model)              of all modules together, the most important first
+//! keep(&mut model, &order, n, ...)        the first n; the others are cut out of the tensors
 //! ```
 //!
 //! A [`RankSearch`] does that within a run, in place of the method's schedule of the divergence and of its changes of ranks:
@@ -37,7 +37,7 @@ use super::method::{Method, Setup};
 use super::state::RankCause;
 use super::watch::{Event, Observer};
 use crate::error::Error;
-use crate::gauge::rotate;
+use crate::gauge::rotate_to_singular_basis;
 use crate::host::HostAdapter;
 use crate::model::{NamedModule, trainable_counts};
 use crate::optimizer::AdamW;
@@ -149,7 +149,7 @@ where
         self.checkpoint()?;
         let clock = Instant::now();
         let mut whole = self.run.state.model.clone();
-        rotate(&mut whole)?;
+        rotate_to_singular_basis(&mut whole)?;
         let (order, least) = order(&whole, rule.min_rank);
         let HeldOutLosses { rows: losses, measure } = self.held_out(&whole)?;
         let (margin, all) = (rule.margin, order.len());
@@ -289,7 +289,7 @@ pub struct Direction {
 
 /// Every direction of every pair of factors, the largest `c·‖a_i‖·‖b_i‖` first.
 ///
-/// Of a model that was [turned](crate::gauge::turn) these are the singular values of the updates. For
+/// Of a model that was [rotated](rotate_to_singular_basis) these are the singular values of the updates. For
 /// another order, sort by another importance.
 pub fn directions(model: &impl NamedModule) -> Vec<Direction> {
     let mut found = Vec::new();

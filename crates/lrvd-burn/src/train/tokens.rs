@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use burn::tensor::{Int, Tensor, activation};
-use lrvd_core::metrics::{Binning, DEFAULT_BINS, ReliabilityDiagram, mean};
+use lrvd_core::metrics::{ReliabilityDiagram, mean};
 
 use super::data::{Batch, Examples, Model, Targets};
 use super::order::{evaluation_batches, restore_order};
@@ -53,8 +53,7 @@ impl TokenAnswers {
 
     /// Accuracy against the probability of the most likely token.
     pub fn reliability(&self) -> Result<ReliabilityDiagram, lrvd_core::Error> {
-        let (bins, binning) = (DEFAULT_BINS, Binning::Torchmetrics);
-        ReliabilityDiagram::new(&self.confidence, &self.correct, bins, binning)
+        ReliabilityDiagram::new(&self.confidence, &self.correct)
     }
 
     /// A loss for every row whose mean over rows is the mean over tokens:

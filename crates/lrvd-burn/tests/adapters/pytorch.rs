@@ -1,6 +1,7 @@
 //! The loops that adapters with noise are compared with against PyTorch in float64: values, and gradients of autograd.
 
 use crate::support::prelude::*;
+use lrvd_core::baselines::{KlDirection, ScaleMixture};
 use serde_json::Value;
 
 /// Of values: both sides are in double precision.
@@ -48,6 +49,32 @@ fn scala_bl_is_pytorchs() {
     };
     close("output", &run(&leaves), &output, EXACT);
     check_gradients(case, &names, &leaves, |leaves| dot(&run(leaves), &g));
+    for (name, direction) in [
+        ("posterior-from-prior", KlDirection::PosteriorFromPrior),
+        ("prior-from-posterior", KlDirection::PriorFromPosterior),
+    ] {
+        for (k, expected) in read(&case[name], "per_rank", 0).into_iter().enumerate() {
+            let found = scale_kl(&leaves[3][k..=k], &leaves[4][k..=k], direction);
+            close(name, &[found], &[expected], EXACT);
+        }
+    }
+}
+
+#[rstest]
+#[case("softplus", StdMap::Softplus)]
+#[case("square", StdMap::Square)]
+fn divergences_of_entries_are_pytorchs(#[case] name: &str, #[case] map: StdMap) {
+    let (document, _) = document();
+    let case = &document["element"];
+    let of = |name| read(case, name, 0);
+    let [mean, rho, eps, mixture, prior] =
+        ["mean", "rho", "eps", "mixture", "prior_std_dev"].map(of);
+    let std = std_devs(map, &rho);
+    let expected = &case[name];
+    close("KL", &[element_kl(&mean, &std, prior[0])], &read(expected, "kl", 0), EXACT);
+    let mixture = ScaleMixture::new(mixture[0], mixture[1], mixture[2]).unwrap();
+    let sampled = sampled_kl(&mean, &std, &eps, &mixture);
+    close("sampled", &[sampled], &read(expected, "sampled", 0), EXACT);
 }
 
 #[test]
@@ -98,7 +125,7 @@ fn flipout_is_pytorchs(#[case] name: &str, #[case] map: StdMap) {
     };
     let run = |leaves: &[Vec<f64>]| {
         let [x, a, rho, b] = leaves else { panic!("four leaves") };
-        let std: Vec<f64> = rho.iter().map(|&rho| map.value(rho)).collect();
+        let std = std_devs(map, rho);
         flipout(sizes, [x, a, b], [&std, &none], &flips)
     };
     let (expected, g) = (&case[name], read(case, "grad_output", 0));

@@ -4,9 +4,9 @@
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod resume;
+mod rotation;
 mod run;
 mod tokens;
-mod turn;
 
 use burn::module::Module;
 use burn::tensor::{Device, Int, Tensor, TensorData};
@@ -16,7 +16,7 @@ use lrvd_burn::parameters::Group;
 use lrvd_burn::sampling::Pass;
 use lrvd_burn::train::{
     BayesLora, Checkpoints, Event, Inputs, Lora, Method, Model, OrderConfig, Ordered, Outcome,
-    Placement, Pruning, RankSearch, Rows, Run, Targets, TrainConfig, TrainState, Turn, Watch,
+    Placement, Pruning, RankSearch, Rows, Run, Targets, TrainConfig, TrainState, Watch,
 };
 use lrvd_core::noise::{NoiseKey, Stream, fill_normal_f64};
 use lrvd_core::prune::{PruneRule, PruneSchedule};

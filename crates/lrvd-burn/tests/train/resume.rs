@@ -237,22 +237,6 @@ fn a_refinement_that_does_harm_changes_the_variances_alone() {
 }
 
 #[test]
-fn a_run_that_turns_its_adapters_resumes_too() {
-    let config = config(10);
-    let turn = Some(Turn { after: 5, kl_factor: 0.5 });
-    let method = BayesLora { turn, pruning: None, noise_rate_factor: 5.0, ..pruned() };
-    let turned = compare(|| run(method.clone(), &config));
-    let plain = trained(run(BayesLora { turn: None, ..method.clone() }, &config));
-    assert!(numbers(&turned.state) != numbers(&plain.state));
-    // The moments were reset by the rotation.
-    let adapter = |name: &&String| name.contains("hidden");
-    for name in turned.state.optimizer.state().keys().filter(adapter) {
-        assert_eq!(turned.state.optimizer.state()[name].steps, 5, "{name}");
-        assert_eq!(plain.state.optimizer.state()[name].steps, 10, "{name}");
-    }
-}
-
-#[test]
 fn gradients_are_cut_with_their_tensors() {
     // Before the update, a prune that slices leaves an update of the pruned size to be made.
     let placement = Placement::BeforeUpdate;

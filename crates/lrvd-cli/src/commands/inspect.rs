@@ -9,7 +9,6 @@ use lrvd_bench::export::{
     AdapterReport, BaseReport, ModelCheck, ModuleReport, check_model, inspect_adapter,
     inspect_base, is_base,
 };
-use lrvd_burn::core::special::MedianKind;
 use lrvd_burn::device;
 use lrvd_burn::files::is_dir;
 
@@ -146,9 +145,15 @@ fn module(m: &ModuleReport, relevance: bool) -> Vec<String> {
     if relevance {
         let at =
             |i: usize| m.log_alpha.get(i).map_or_else(|| "-".to_owned(), |v| format!("{v:.3}"));
-        let median = MedianKind::Midpoint.of(&m.log_alpha);
-        let median = median.map_or_else(|| "-".to_owned(), |v| format!("{v:.3}"));
-        row.extend([at(0), median, at(m.log_alpha.len().saturating_sub(1))]);
+        // In rising order.
+        let last = m.log_alpha.len().saturating_sub(1);
+        let middle = |i: usize| m.log_alpha.get(i).copied();
+        let median = middle(last / 2).zip(middle(last.div_ceil(2)));
+        let median = median.map_or_else(
+            || "-".to_owned(),
+            |(low, high)| format!("{:.3}", f64::midpoint(low, high)),
+        );
+        row.extend([at(0), median, at(last)]);
     }
     row
 }

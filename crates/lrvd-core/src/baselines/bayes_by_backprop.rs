@@ -1,16 +1,26 @@
-//! Bayes by backprop: Gaussian weights with a standard deviation each, and their divergence.
+//! Bayes by backprop and BLoB: Gaussian weights with a standard deviation each.
+//!
+//! BLoB has noise on A alone. Its posterior of the composed weight `W = W0 + scaling·B·A` is then a Gaussian within the column
+//! space of `B`, one block per input column:
+//!
+//! ```text
+//! cov(W[:, j]) = scaling²·B diag(sigma[:, j]²) Bᵀ            posterior
+//! cov(W[:, j]) = scaling²·prior²·B Bᵀ                        the prior that makes the KLs equal
+//! ```
+//!
+//! With `B` of full column rank, the KL between the two on that subspace is the KL of `A` from `N(0, prior²)` per entry, in
+//! which neither `B` nor `scaling` appears, so that no gradient of it reaches `B`.
+//!
+//! Source: Blundell et al. 2015, arXiv:1505.05424; Wang et al. 2024, BLoB, arXiv:2406.11675, theorems 3.1 and 3.2.
 
-use crate::error::{Error, check_length, check_range};
-use crate::kl::gaussian_kl;
-use crate::metrics::log_sum_exp;
-use crate::special::{compensated_sum, softplus};
+use crate::error::{Error, check_range};
 
-/// `rho` at which Bayes by backprop starts here: `sigma = 0.0025`, small beside the weights.
+/// `rho` at which Bayes by backprop starts here: `sigma = 0.0025`, small against the weights.
 pub const INITIAL_RHO: f64 = -6.0;
-/// Width of the Gaussian prior here, that of BLoB.
+/// Width of the Gaussian prior here, that of BLoB and C-LoRA.
 pub const PRIOR_STD_DEV: f64 = 0.2;
 
-/// How the divergences of single weights are combined.
+/// Combination of the divergences of single weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
@@ -30,69 +40,6 @@ impl ElementReduction {
             Self::Mean => 1.0 / n_elements.max(1) as f64,
         }
     }
-}
-
-/// Divergence of the factorised Gaussian `Π N(w_j; mean_j, std_dev_j²)` from `N(0, prior_std_dev²)` on every weight, nats.
-///
-/// ```text
-/// KL = Σ_j  ln(prior/sigma_j) + (sigma_j² + mean_j²)/(2·prior²) − ½
-/// ```
-///
-/// Direction: posterior from prior.
-///
-/// Source: Blundell et al. 2015, arXiv:1505.05424; on A alone: Wang et al. 2024, arXiv:2406.11675.
-///
-/// # Examples
-///
-/// ```
-/// # use lrvd_core::baselines::bayes_by_backprop::{ElementReduction, element_kl};
-/// // N(1, 0.5²) from N(0, 2²): ln 4 + (0.25 + 1)/8 − 1/2.
-/// let kl = element_kl(&[1.0], &[0.5], 2.0, ElementReduction::Sum)?;
-/// assert!((kl - 1.042_544_361_119_890_6).abs() < 1e-12);
-/// # Ok::<(), lrvd_core::Error>(())
-/// ```
-pub fn element_kl(
-    mean: &[f64],
-    std_dev: &[f64],
-    prior_std_dev: f64,
-    reduction: ElementReduction,
-) -> Result<f64, Error> {
-    check_range("prior_std_dev", prior_std_dev, f64::MIN_POSITIVE, f64::MAX)?;
-    check_std_dev(mean, std_dev)?;
-    let entries = mean.iter().zip(std_dev);
-    let entries = entries.map(|(&mean, &s)| gaussian_kl(mean, s, prior_std_dev));
-    Ok(reduction.weight(mean.len()) * compensated_sum(entries))
-}
-
-/// Estimate of the same Gaussian's divergence from a scale mixture with one draw, nats.
-///
-/// ```text
-/// w = mean + sigma ∘ eps
-/// K = Σ_j ln q(w_j) − ln p(w_j),     ln q(w_j) = −½·eps_j² − ln sigma_j − ½·ln 2π
-/// ```
-///
-/// Its expectation over `eps` is the divergence; a single value may be negative.
-pub fn sampled_element_kl(
-    mean: &[f64],
-    std_dev: &[f64],
-    eps: &[f64],
-    prior: &ScaleMixture,
-    reduction: ElementReduction,
-) -> Result<f64, Error> {
-    check_length("eps", eps.len(), mean.len())?;
-    check_std_dev(mean, std_dev)?;
-    let half_log_tau = 0.5 * std::f64::consts::TAU.ln();
-    let entries = mean
-        .iter()
-        .zip(std_dev)
-        .zip(eps)
-        .map(|((m, s), e)| -0.5 * e * e - s.ln() - half_log_tau - prior.log_density(m + s * e));
-    Ok(reduction.weight(mean.len()) * compensated_sum(entries))
-}
-
-fn check_std_dev(mean: &[f64], std_dev: &[f64]) -> Result<(), Error> {
-    check_length("std_dev", std_dev.len(), mean.len())?;
-    std_dev.iter().try_for_each(|&s| check_range("std_dev", s, f64::MIN_POSITIVE, f64::MAX))
 }
 
 /// A mixture of two zero-mean Gaussians, a wide and a narrow one.
@@ -123,20 +70,9 @@ impl ScaleMixture {
     pub const fn parts(&self) -> [f64; 3] {
         [self.weight, self.first_std_dev, self.second_std_dev]
     }
-
-    /// `ln p(w)`, through the larger of the two components; `−inf` where `w²` overflows.
-    pub fn log_density(&self, w: f64) -> f64 {
-        let log_normal = |std_dev: f64| {
-            let z = w / std_dev;
-            -0.5 * z * z - std_dev.ln() - 0.5 * std::f64::consts::TAU.ln()
-        };
-        let first = self.weight.ln() + log_normal(self.first_std_dev);
-        let second = (-self.weight).ln_1p() + log_normal(self.second_std_dev);
-        log_sum_exp([first, second].into_iter())
-    }
 }
 
-/// How an unconstrained parameter `rho` becomes a standard deviation `sigma`.
+/// Standard deviation `sigma` of an unconstrained parameter `rho`.
 ///
 /// ```text
 /// softplus:  sigma = ln(1 + exp(rho))
@@ -153,17 +89,10 @@ pub enum StdMap {
     Square,
 }
 
-impl StdMap {
-    /// Both maps.
-    pub const ALL: [Self; 2] = [Self::Softplus, Self::Square];
-
-    /// The standard deviation of `rho`.
-    pub fn value(self, rho: f64) -> f64 {
-        match self {
-            Self::Softplus => softplus(rho),
-            Self::Square => rho * rho,
-        }
-    }
+/// An initial `rho` under [`StdMap::Square`] from a uniform number in `[0, 1]`: `U(limit/√2, limit)`.
+pub fn initial_rho(uniform: f64, limit: f64) -> f64 {
+    let low = std::f64::consts::FRAC_1_SQRT_2;
+    limit * (low + (1.0 - low) * uniform)
 }
 
 #[cfg(test)]
@@ -171,40 +100,14 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    const MEAN: [f64; 3] = [0.1, -0.4, 0.0];
-    const STD_DEV: [f64; 3] = [0.05, 0.8, 0.3];
-
     #[test]
-    fn the_mean_is_the_sum_over_the_count() {
-        let sum = element_kl(&MEAN, &STD_DEV, 1.0, ElementReduction::Sum).unwrap();
-        let mean = element_kl(&MEAN, &STD_DEV, 1.0, ElementReduction::Mean).unwrap();
-        assert!((3.0 * mean - sum).abs() < 1e-14);
-        assert_eq!(element_kl(&[], &[], 1.0, ElementReduction::Mean), Ok(0.0));
-    }
-
-    #[test]
-    fn wrong_shapes_widths_and_mixtures_are_errors() {
-        let sum = ElementReduction::Sum;
-        let prior = ScaleMixture::new(0.5, 1.0, 0.1).unwrap();
-        for (std_dev, eps) in [(&STD_DEV[..2], 3), (&[0.0; 3], 3), (&[f64::NAN; 3], 3)] {
-            assert!(element_kl(&MEAN, std_dev, 0.2, sum).is_err());
-            assert!(sampled_element_kl(&MEAN, std_dev, &vec![0.0; eps], &prior, sum).is_err());
-        }
-        assert!(element_kl(&MEAN, &STD_DEV, 0.0, sum).is_err());
-        assert!(sampled_element_kl(&MEAN, &STD_DEV, &[0.0; 2], &prior, sum).is_err());
+    fn weights_starts_and_mixtures() {
+        assert_eq!([0, 3].map(|n| ElementReduction::Mean.weight(n)), [1.0, 1.0 / 3.0]);
+        assert_eq!(initial_rho(1.0, 0.05), 0.05);
+        assert!((initial_rho(0.0, 0.05).powi(2) - 0.00125).abs() < 1e-17);
+        assert_eq!(ScaleMixture::new(0.5, 1.0, 0.1).unwrap().parts(), [0.5, 1.0, 0.1]);
         for (weight, first, second) in [(f64::NAN, 1.0, 1.0), (0.5, 0.0, 1.0), (0.5, 1.0, -1.0)] {
             assert!(ScaleMixture::new(weight, first, second).is_err());
         }
-    }
-
-    #[test]
-    fn one_component_is_a_gaussian_and_tails_stay_finite() {
-        for prior in [ScaleMixture::new(1.0, 0.5, 1e-3), ScaleMixture::new(0.0, 1e-3, 0.5)] {
-            let prior = prior.unwrap();
-            let expected = -0.5 * 4.0 - 0.5_f64.ln() - 0.5 * std::f64::consts::TAU.ln();
-            assert!((prior.log_density(1.0) - expected).abs() < 1e-14);
-        }
-        let prior = ScaleMixture::new(0.5, 1.0, 1e-3).unwrap();
-        assert!(prior.log_density(1e3).is_finite());
     }
 }

@@ -1,7 +1,7 @@
 //! The share of the KL that each minibatch carries.
 //!
-//! All weights multiply the KL of the whole posterior beside the **mean** negative log-likelihood of a
-//! minibatch.
+//! All weights multiply the KL of the whole posterior, which is added to the **mean** negative log-likelihood of a minibatch. They follow a
+//! cycle: step `t`, counted from 0, has place `i = t mod M + 1` in a cycle of `M` steps.
 
 use crate::error::{Error, check_range};
 
@@ -10,51 +10,13 @@ const CYCLE_BASE: f64 = 100.0;
 /// The published `gamma`.
 pub const GAMMA: f64 = 8.0;
 
-/// Weight of the KL by step `t`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum MinibatchWeight {
-    /// `1/n_train`: the evidence bound per example.
-    PerExample {
-        /// Examples in the training set.
-        n_train: usize,
-    },
-    /// `π_i/batch`, `i = t mod M + 1`, by [`falling_weight`]: early batches of an epoch see the prior.
-    Falling {
-        /// Minibatches in an epoch, `M`.
-        batches: u32,
-        /// Examples in a minibatch.
-        batch: usize,
-    },
-    /// `π_i`, `i = t mod M_c + 1`, by [`rising_weight`]: late batches of a cycle see the prior.
-    Rising {
-        /// Minibatches in a cycle, `M_c`; see [`rescaled_cycle`].
-        cycle: u32,
-    },
-}
-
-impl MinibatchWeight {
-    /// The weight at `step`, counted from 0.
-    pub fn weight(self, step: u64) -> Result<f64, Error> {
-        match self {
-            Self::PerExample { n_train } => {
-                check_range("n_train", n_train as f64, 1.0, f64::MAX)?;
-                Ok(1.0 / n_train as f64)
-            }
-            Self::Falling { batches, batch } => {
-                check_range("batch", batch as f64, 1.0, f64::MAX)?;
-                Ok(falling_weight(position(step, batches), batches)? / batch as f64)
-            }
-            Self::Rising { cycle } => rising_weight(position(step, cycle), cycle),
-        }
-    }
-}
-
 /// The place of a step in its cycle, counted from 1.
-fn position(step: u64, cycle: u32) -> u32 {
-    (step % u64::from(cycle.max(1))) as u32 + 1
+fn place(step: u64, cycle: u32) -> Result<f64, Error> {
+    check_range("cycle", f64::from(cycle), 1.0, f64::from(u32::MAX))?;
+    Ok((step % u64::from(cycle)) as f64 + 1.0)
 }
 
-/// Blundell's weight of minibatch `index` (from 1) of `count`.
+/// Blundell's weight: early minibatches of an epoch of `batches` see the prior.
 ///
 /// ```text
 /// π_i = 2^(M−i)/(2^M − 1) = 2^(−i)/(1 − 2^(−M))
@@ -65,12 +27,11 @@ fn position(step: u64, cycle: u32) -> u32 {
 /// The weights of an epoch sum to 1.
 ///
 /// Source: Blundell et al. 2015, arXiv:1505.05424, section 3.4.
-pub fn falling_weight(index: u32, count: u32) -> Result<f64, Error> {
-    check_range("index", f64::from(index), 1.0, f64::from(count))?;
-    Ok((-f64::from(index)).exp2() / (1.0 - (-f64::from(count)).exp2()))
+pub fn falling_weight(step: u64, batches: u32) -> Result<f64, Error> {
+    Ok((-place(step, batches)?).exp2() / (1.0 - (-f64::from(batches)).exp2()))
 }
 
-/// BLoB's weight of minibatch `index` (from 1) of a cycle.
+/// BLoB's weight: late minibatches of a cycle see the prior.
 ///
 /// ```text
 /// π_i = 2^i/(2^(M_c+1) − 1) = 2^(i−M_c−1)/(1 − 2^(−(M_c+1)))
@@ -81,10 +42,9 @@ pub fn falling_weight(index: u32, count: u32) -> Result<f64, Error> {
 /// The weights of a cycle sum to `1 − 1/(2^(M_c+1) − 1)`; its last ten carry all but a thousandth.
 ///
 /// Source: Wang et al. 2024, BLoB, arXiv:2406.11675, and its code.
-pub fn rising_weight(index: u32, cycle: u32) -> Result<f64, Error> {
-    check_range("index", f64::from(index), 1.0, f64::from(cycle))?;
+pub fn rising_weight(step: u64, cycle: u32) -> Result<f64, Error> {
     let last = f64::from(cycle) + 1.0;
-    Ok((f64::from(index) - last).exp2() / (1.0 - (-last).exp2()))
+    Ok((place(step, cycle)? - last).exp2() / (1.0 - (-last).exp2()))
 }
 
 /// BLoB's cycle length ("dataset rescaling").
@@ -116,29 +76,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn weights_of_a_short_epoch() {
+    fn weights_of_a_short_cycle_repeat() {
         // M = 3: 4/7, 2/7, 1/7. M_c = 3: 2/15, 4/15, 8/15.
-        for (i, falling, rising) in [(1, 4.0, 2.0), (2, 2.0, 4.0), (3, 1.0, 8.0)] {
-            assert!((falling_weight(i, 3).unwrap() - falling / 7.0).abs() < 1e-16);
-            assert!((rising_weight(i, 3).unwrap() - rising / 15.0).abs() < 1e-16);
+        for (step, falling, rising) in [(0, 4.0, 2.0), (1, 2.0, 4.0), (2, 1.0, 8.0), (6, 4.0, 2.0)]
+        {
+            assert!((falling_weight(step, 3).unwrap() - falling / 7.0).abs() < 1e-16);
+            assert!((rising_weight(step, 3).unwrap() - rising / 15.0).abs() < 1e-16);
         }
-        assert_eq!(falling_weight(1, 1), Ok(1.0));
-        assert_eq!(rising_weight(1, 1), Ok(2.0 / 3.0));
+        assert_eq!(falling_weight(7, 1), Ok(1.0));
+        assert_eq!(rising_weight(7, 1), Ok(2.0 / 3.0));
+        assert!(falling_weight(0, 0).is_err() && rising_weight(0, 0).is_err());
     }
 
     #[test]
     fn sums_hold_where_the_first_form_overflows() {
         for count in [1, 5, 60, 909, 5000] {
-            let sum = |weight: fn(u32, u32) -> Result<f64, Error>| {
-                (1..=count).map(|i| weight(i, count).unwrap()).sum::<f64>()
+            let sum = |weight: fn(u64, u32) -> Result<f64, Error>| {
+                (0..count.into()).map(|step| weight(step, count).unwrap()).sum::<f64>()
             };
             assert!((sum(falling_weight) - 1.0).abs() < 1e-15, "{count}");
             let missing =
                 (-f64::from(count) - 1.0).exp2() / (1.0 - (-f64::from(count) - 1.0).exp2());
             assert!((sum(rising_weight) - (1.0 - missing)).abs() < 1e-15, "{count}");
         }
-        assert_eq!(rising_weight(5000, 5000), Ok(0.5));
-        assert_eq!(rising_weight(4999, 5000), Ok(0.25));
+        assert_eq!(rising_weight(4999, 5000), Ok(0.5));
+        assert_eq!(rising_weight(4998, 5000), Ok(0.25));
     }
 
     #[test]
@@ -147,29 +109,6 @@ mod tests {
             assert_eq!(rescaled_cycle(n, GAMMA, 1, 4), Ok(one), "{n}");
             assert_eq!(rescaled_cycle(n, GAMMA, 2, 4), Ok(two), "{n}");
         }
-    }
-
-    #[test]
-    fn steps_run_through_the_cycle_again_and_again() {
-        let rising = MinibatchWeight::Rising { cycle: 3 };
-        let falling = MinibatchWeight::Falling { batches: 3, batch: 4 };
-        for step in 0..9 {
-            let i = (step % 3) as u32 + 1;
-            assert_eq!(rising.weight(step), rising_weight(i, 3));
-            assert_eq!(falling.weight(step).unwrap(), falling_weight(i, 3).unwrap() / 4.0);
-        }
-        assert_eq!(MinibatchWeight::PerExample { n_train: 640 }.weight(7), Ok(1.0 / 640.0));
-    }
-
-    #[test]
-    fn empty_cycles_and_wrong_places_are_errors() {
-        for index in [0, 4] {
-            assert!(falling_weight(index, 3).is_err() && rising_weight(index, 3).is_err());
-        }
-        assert!(MinibatchWeight::Rising { cycle: 0 }.weight(0).is_err());
-        assert!(MinibatchWeight::Falling { batches: 0, batch: 4 }.weight(0).is_err());
-        assert!(MinibatchWeight::Falling { batches: 3, batch: 0 }.weight(0).is_err());
-        assert!(MinibatchWeight::PerExample { n_train: 0 }.weight(0).is_err());
         assert!(rescaled_cycle(0, 8.0, 1, 4).is_err() && rescaled_cycle(640, 0.0, 1, 4).is_err());
         assert!(rescaled_cycle(640, 8.0, 0, 4).is_err() && rescaled_cycle(640, 8.0, 1, 0).is_err());
         assert!(rescaled_cycle(1, 8.0, 1, 101).is_err());

@@ -1,4 +1,4 @@
-//! A posterior from the tail of an optimiser's path.
+//! SWAG: a Gaussian posterior from the last iterates of the optimizer.
 
 use crate::error::{Error, check_finite, check_length, check_range};
 
@@ -39,7 +39,8 @@ pub struct Swag {
 impl Swag {
     /// Nothing collected yet, for `n_weights` weights and at most `max_deviations` deviations.
     pub fn new(n_weights: usize, max_deviations: usize) -> Self {
-        let (mean, second_moment) = (vec![0.0; n_weights], vec![0.0; n_weights]);
+        let mean = vec![0.0; n_weights];
+        let second_moment = mean.clone();
         Self { n_collected: 0, max_deviations, mean, second_moment, deviations: Vec::new() }
     }
 
@@ -107,7 +108,8 @@ impl Swag {
             let reason = "needs at least two collected deviations";
             return Err(Error::undefined("swag sample", reason));
         }
-        let (diagonal, low_rank) = (scale.sqrt(), (scale / (k - 1) as f64).sqrt());
+        let diagonal = scale.sqrt();
+        let low_rank = (scale / (k - 1) as f64).sqrt();
         let variance = self.variance();
         let mut draw: Vec<f64> = self
             .mean

@@ -1,6 +1,6 @@
 //! Temperature scaling, and its shrinkage towards 1 where few rows are held out.
 
-use crate::error::{Error, check_all_in, check_finite, check_length, some_rows};
+use crate::error::{Error, at_least_one_row, check_all_in, check_finite, check_length};
 use crate::special::compensated_sum;
 
 /// Smallest and largest temperature that the maximum of the likelihood is looked for in.
@@ -16,21 +16,21 @@ const MAX_ITERATIONS: u32 = 200;
 /// End of the search for a shrunk `ln T`, which the prior keeps from being reached.
 const REACH: f64 = 512.0;
 
-/// A temperature and what it is worth.
+/// A temperature and the negative log-likelihoods without and with it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TemperatureFit {
-    /// The minimiser of the negative log-likelihood within [`BRACKET`].
+    /// The minimizer of the negative log-likelihood within [`BRACKET`].
     pub temperature: f64,
     /// Mean negative log-likelihood at temperature 1, nats.
     pub nll_before: f64,
     /// Mean negative log-likelihood at the fitted temperature, nats.
     pub nll: f64,
-    /// Whether the minimum lies outside the bracket, whose nearer end was taken: every label is the most
+    /// `true` if the minimum is outside the bracket, whose nearer end was taken: every label is the most
     /// probable class (the colder the better), or the logits of the labels are on average not above the others.
     pub at_bound: bool,
 }
 
-/// The temperature that minimises the cross-entropy of held-out examples against the shares of their classes: the negative
+/// The temperature that minimizes the cross-entropy of held-out examples against the shares of their classes: the negative
 /// log-likelihood where one class has all.
 ///
 /// With `b = 1/T` and shares `s`, the mean over examples
@@ -44,8 +44,8 @@ pub struct TemperatureFit {
 /// `logits` and `shares` are `[n, n_classes]`, row-major; the shares of a row sum to 1.
 ///
 /// Newton's method in `ln b`, kept inside a shrinking bracket by halving it: quadratic near the minimum, never lost.
-/// Where the slope at 1 is exactly 0 (logits that do not depend on the class, or so far apart that it underflows), 1 is
-/// returned.
+/// 1 is returned if the slope there is exactly 0: logits that do not depend on the class, or are so far apart that it
+/// underflows.
 ///
 /// Source: Guo et al. 2017, arXiv:1706.04599.
 ///
@@ -110,7 +110,7 @@ pub fn shrunk_temperature(
 
 /// The mean logit of each row under its shares.
 fn targets(logits: &[f64], n_classes: usize, shares: &[f64]) -> Result<Vec<f64>, Error> {
-    some_rows("logits", logits.len(), "n_classes", n_classes)?;
+    at_least_one_row("logits", logits.len(), "n_classes", n_classes)?;
     check_finite("logits", logits)?;
     check_length("shares", shares.len(), logits.len())?;
     check_all_in("shares", shares, 0.0, 1.0)?;
@@ -136,7 +136,7 @@ fn fit(
         let second = first + inverse * inverse * here.curvature;
         (rows * first + precision * u, rows * second + precision)
     };
-    let (log_inverse, at_bound) = minimise(slope, reach);
+    let (log_inverse, at_bound) = minimize(slope, reach);
     let before = at(1.0);
     let after = at(log_inverse.exp());
     TemperatureFit {
@@ -149,7 +149,7 @@ fn fit(
 
 /// The point next to 0 where a slope, given with its derivative, changes from falling to rising; `true` if there is none up to
 /// `reach`, and the point is the end.
-fn minimise(slope: impl Fn(f64) -> (f64, f64), reach: f64) -> (f64, bool) {
+fn minimize(slope: impl Fn(f64) -> (f64, f64), reach: f64) -> (f64, bool) {
     let start = slope(0.0).0;
     if start == 0.0 {
         return (0.0, false);
@@ -210,7 +210,8 @@ impl Nll {
             first += share * z;
             second += share * z * z;
         }
-        let (mean, square) = (first / total, second / total);
+        let mean = first / total;
+        let square = second / total;
         let target = target - top;
         [total.ln() - inverse * target, mean - target, (square - mean * mean).max(0.0)]
     }

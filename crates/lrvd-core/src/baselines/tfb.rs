@@ -1,6 +1,6 @@
 //! TFB: the largest noise of a finished adapter that leaves its predictions unchanged.
 
-use crate::error::{Error, check_length, check_range, count_rows};
+use crate::error::{Error, check_length, check_range, row_count};
 use crate::linalg::{svd, times};
 use crate::metrics::{Predictions, argmax_rows};
 
@@ -40,7 +40,8 @@ impl RotatedAdapter {
     ///
     /// Source: Shi et al. 2024, TFB, arXiv:2412.05723.
     pub fn new(a: &[f64], b: &[f64], rank: usize) -> Result<Self, Error> {
-        let (d_input, d_output) = (count_rows("a", a, rank)?, count_rows("b", b, rank)?);
+        let d_input = row_count("a", a, rank)?;
+        let d_output = row_count("b", b, rank)?;
         // Rank-major B is Bᵀ = V diag(d) Uᵀ.
         let parts = svd(b, rank, d_output);
         let kept = parts.values.len();
@@ -70,7 +71,7 @@ impl RotatedAdapter {
     }
 }
 
-/// Which midpoint a search answers with.
+/// Midpoint that a search returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
@@ -92,7 +93,7 @@ pub enum SearchAnswer {
 ///
 /// # Errors
 ///
-/// Those of `admissible`, and a range that is empty or not finite.
+/// Errors of `admissible`, and a range that is empty or not finite.
 ///
 /// # Examples
 ///
@@ -105,14 +106,13 @@ pub enum SearchAnswer {
 /// # Ok::<(), Error>(())
 /// ```
 pub fn largest_admissible<E: From<Error>>(
-    (low, high): (f64, f64),
+    (mut low, mut high): (f64, f64),
     iterations: u32,
     answer: SearchAnswer,
     mut admissible: impl FnMut(f64) -> Result<bool, E>,
 ) -> Result<Option<f64>, E> {
     check_range("low", low, -f64::MAX, f64::MAX)?;
     check_range("high", high, low, f64::MAX)?;
-    let (mut low, mut high) = (low, high);
     let mut found = match answer {
         SearchAnswer::LastAdmissible => None,
         SearchAnswer::LastViolating => Some(high),
@@ -128,7 +128,7 @@ pub fn largest_admissible<E: From<Error>>(
     Ok(found)
 }
 
-/// When noisy predictions still count as the mean ones.
+/// Criterion for noisy predictions that still count as the mean ones.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "kebab-case", deny_unknown_fields))]
@@ -146,7 +146,7 @@ pub enum AdmissibleChange {
 }
 
 impl AdmissibleChange {
-    /// Whether `noisy` is still close enough to `reference`; both `[n, n_classes]` probabilities.
+    /// `true` if `noisy` is still close enough to `reference`; both `[n, n_classes]` probabilities.
     pub fn holds(self, reference: &[f64], noisy: &[f64], n_classes: usize) -> Result<bool, Error> {
         Ok(match self {
             Self::NllPerAnchor { tolerance } => {
@@ -193,7 +193,8 @@ fn relative_nll_change(
 /// Share of examples whose most probable class is another one with noise.
 fn flipped_fraction(reference: &[f64], noisy: &[f64], n_classes: usize) -> Result<f64, Error> {
     check_length("noisy", noisy.len(), reference.len())?;
-    let (before, after) = (argmax_rows(reference, n_classes)?, argmax_rows(noisy, n_classes)?);
+    let before = argmax_rows(reference, n_classes)?;
+    let after = argmax_rows(noisy, n_classes)?;
     let flipped = before.iter().zip(&after).filter(|(b, a)| b != a).count();
     Ok(flipped as f64 / before.len() as f64)
 }

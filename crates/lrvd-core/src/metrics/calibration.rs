@@ -3,26 +3,10 @@
 use std::f64::consts::FRAC_2_PI;
 
 use super::probability::ROW_SUM_TOLERANCE;
-use crate::error::{Error, check_all_in, check_at_least, check_range, check_same_length};
+use crate::error::{Error, check_all_in, check_at_least, check_same_length};
 
-/// The number of bins in nearly all published figures.
-pub const DEFAULT_BINS: usize = 15;
-
-/// Which bin a confidence on an edge belongs to. The edges are `e[b] = b / n_bins`.
-///
-/// A published number can move by a third between them: state which one was used.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
-pub enum Binning {
-    /// `[e[b], e[b+1])`, and a separate bin for confidence 1: current torchmetrics, published baselines.
-    #[default]
-    Torchmetrics,
-    /// `(e[b], e[b+1]]`, Guo et al. 2017; confidence 0, which a largest probability cannot be, joins the first bin.
-    RightClosed,
-    /// `[e[b], e[b+1])`, and the last bin includes 1: the authors' GLUE script.
-    LeftClosed,
-}
+/// Bins of equal width, as in nearly all published figures.
+const BINS: usize = 15;
 
 /// One bar of a reliability diagram.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -34,7 +18,7 @@ pub struct ReliabilityBin {
     pub high: f64,
     /// Examples in the bin.
     pub count: usize,
-    /// How many of them are right; of soft labels the sum of the shares of the predicted classes.
+    /// Number of them that are right; of soft labels the sum of the shares of the predicted classes.
     pub correct: f64,
     /// Sum of their confidences.
     pub confidence_sum: f64,
@@ -60,13 +44,15 @@ impl ReliabilityBin {
     }
 }
 
-/// Accuracy against confidence, by bins of equal width.
+/// Accuracy against confidence, by 15 bins of equal width.
+///
+/// The edges are `e[b] = b/15`; a bin is `[e[b], e[b+1])`, and confidence 1 has a bin of its own, as in current torchmetrics and
+/// the published baselines. With the other convention, `(e[b], e[b+1]]` of Guo et al. 2017, a published number can move by a
+/// third.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct ReliabilityDiagram {
-    /// The convention for edges.
-    pub binning: Binning,
-    /// Bins from low to high; one more than `n_bins` under [`Binning::Torchmetrics`].
+    /// 16 bins from low to high.
     pub bins: Vec<ReliabilityBin>,
 }
 
@@ -76,53 +62,37 @@ impl ReliabilityDiagram {
     /// `confidence` and `correct` are `[n]`; confidences are probabilities (see [`ROW_SUM_TOLERANCE`] for the
     /// slack above 1).
     ///
-    /// Edges come from the division `b / n_bins` and are compared exactly: a confidence that was computed by the
+    /// Edges come from the division `b / 15` and are compared exactly: a confidence that was computed by the
     /// same division is on its edge.
-    pub fn new(
-        confidence: &[f64],
-        correct: &[bool],
-        n_bins: usize,
-        binning: Binning,
-    ) -> Result<Self, Error> {
+    pub fn new(confidence: &[f64], correct: &[bool]) -> Result<Self, Error> {
         let correct: Vec<f64> = correct.iter().map(|&correct| f64::from(correct)).collect();
-        Self::of_shares(confidence, &correct, n_bins, binning)
+        Self::from_shares(confidence, &correct)
     }
 
     /// Sorts examples with soft labels into bins: `correct` is the share of the predicted class, the probability that the
     /// prediction is right. Otherwise as [`new`](Self::new).
-    pub fn of_shares(
-        confidence: &[f64],
-        correct: &[f64],
-        n_bins: usize,
-        binning: Binning,
-    ) -> Result<Self, Error> {
-        check_range("n_bins", n_bins as f64, 1.0, f64::MAX)?;
+    pub fn from_shares(confidence: &[f64], correct: &[f64]) -> Result<Self, Error> {
         check_same_length("correct", correct.len(), "confidence", confidence.len())?;
         check_at_least("confidence", confidence.len(), 1)?;
         check_all_in("confidence", confidence, 0.0, 1.0 + ROW_SUM_TOLERANCE)?;
         check_all_in("correct", correct, 0.0, 1.0 + ROW_SUM_TOLERANCE)?;
-        let edges: Vec<f64> = (0..=n_bins).map(|b| b as f64 / n_bins as f64).collect();
-        let empty =
-            |low, high| ReliabilityBin { low, high, count: 0, correct: 0.0, confidence_sum: 0.0 };
-        let mut bins: Vec<_> = edges.windows(2).map(|edge| empty(edge[0], edge[1])).collect();
-        if binning == Binning::Torchmetrics {
-            bins.push(empty(1.0, 1.0));
-        }
+        let edge = |b: usize| b as f64 / BINS as f64;
+        let empty = |b| ReliabilityBin {
+            low: edge(b),
+            high: edge(BINS.min(b + 1)),
+            count: 0,
+            correct: 0.0,
+            confidence_sum: 0.0,
+        };
+        let mut bins: Vec<_> = (0..=BINS).map(empty).collect();
         for (&confidence, &correct) in confidence.iter().zip(correct) {
-            // Number of edges below it, which for the closed side includes the edge itself.
-            let passed = match binning {
-                Binning::RightClosed => edges.partition_point(|&edge| edge < confidence),
-                Binning::Torchmetrics | Binning::LeftClosed => {
-                    edges.partition_point(|&edge| edge <= confidence)
-                }
-            };
-            let index = passed.saturating_sub(1).min(bins.len() - 1);
-            let bin = &mut bins[index];
+            let above = bins.partition_point(|bin| bin.low <= confidence);
+            let bin = &mut bins[above - 1];
             bin.count += 1;
             bin.correct += correct;
             bin.confidence_sum += confidence;
         }
-        Ok(Self { binning, bins })
+        Ok(Self { bins })
     }
 
     /// Number of examples.
@@ -138,7 +108,7 @@ impl ReliabilityDiagram {
         self.bins.iter().map(|bin| bin.count as f64 / n * bin.gap()).sum()
     }
 
-    /// What [`ece`](Self::ece) is on average for a perfectly calibrated model with these confidences: see [`ece_floor`].
+    /// Mean of [`ece`](Self::ece) for a perfectly calibrated model with these confidences: see [`ece_floor`].
     pub fn floor(&self) -> f64 {
         let occupied = |bin: &ReliabilityBin| Some((bin.count as f64, bin.mean_confidence()?));
         ece_floor(self.bins.iter().filter_map(occupied))
@@ -170,22 +140,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_three_conventions_of_the_worked_example() {
+    fn bins_of_the_worked_example() {
         // The specification's example (section 5.2): edges at 8/15 and 0.60 = 9/15, one confidence of 1.
         let confidence = [0.95, 0.91, 0.82, 0.60, 8.0 / 15.0, 1.0, 0.72, 0.55];
         let correct = [true, true, false, true, false, false, true, false];
-        for (binning, ece, occupied) in [
-            (Binning::RightClosed, 0.352_917, &[7, 8, 8, 10, 12, 13, 14, 14][..]),
-            (Binning::LeftClosed, 0.452_917, &[8, 8, 9, 10, 12, 13, 14, 14]),
-            (Binning::Torchmetrics, 0.465_417, &[8, 8, 9, 10, 12, 13, 14, 15]),
-        ] {
-            let diagram = ReliabilityDiagram::new(&confidence, &correct, 15, binning).unwrap();
-            assert!((diagram.ece() - ece).abs() < 5e-7, "{binning:?}: {}", diagram.ece());
-            let bins = diagram.bins.iter().enumerate();
-            let found: Vec<usize> =
-                bins.flat_map(|(b, bin)| std::iter::repeat_n(b, bin.count)).collect();
-            assert_eq!(found, occupied, "{binning:?}");
-        }
+        let diagram = ReliabilityDiagram::new(&confidence, &correct).unwrap();
+        assert!((diagram.ece() - 0.465_417).abs() < 5e-7, "{}", diagram.ece());
+        let bins = diagram.bins.iter().enumerate();
+        let found: Vec<usize> = bins.flat_map(|(b, bin)| vec![b; bin.count]).collect();
+        assert_eq!(found, [8, 8, 9, 10, 12, 13, 14, 15]);
+        assert_eq!(
+            (diagram.bins[14].high, diagram.bins[15].low, diagram.bins[15].high),
+            (1.0, 1.0, 1.0)
+        );
     }
 
     #[test]
@@ -203,20 +170,17 @@ mod tests {
         let found = ece_floor(exact.map(|(n, p, _)| (n, p)));
         let expected = exact.iter().map(|(n, _, e)| n * e).sum::<f64>() / 540.0;
         assert!((found / expected - 1.0).abs() < 0.02, "{found}, expected {expected}");
-        let diagram = ReliabilityDiagram::new(&[0.75; 100], &[true; 100], 15, Binning::default());
+        let diagram = ReliabilityDiagram::new(&[0.75; 100], &[true; 100]);
         assert_eq!(diagram.unwrap().floor(), ece_floor([(100.0, 0.75)]));
         assert_eq!([ece_floor([]), ece_floor([(3.0, 1.000_05)])], [0.0; 2]);
     }
 
     #[test]
     fn mistakes_are_named() {
-        let new = |c: &[f64], k: &[bool], n| {
-            ReliabilityDiagram::new(c, k, n, Binning::default()).unwrap_err()
-        };
-        assert!(matches!(new(&[0.5], &[true], 0), Error::OutOfRange { name: "n_bins", .. }));
-        assert_eq!(new(&[], &[], 15), Error::length("confidence", 0, "at least 1"));
-        assert_eq!(new(&[0.5], &[], 15), Error::length("correct", 0, "1 as `confidence`"));
-        assert!(matches!(new(&[0.5, 1.1], &[true; 2], 15), Error::Entry { index: 1, .. }));
-        assert!(matches!(new(&[f64::NAN], &[true], 15), Error::Entry { index: 0, .. }));
+        let new = |c: &[f64], k: &[bool]| ReliabilityDiagram::new(c, k).unwrap_err();
+        assert_eq!(new(&[], &[]), Error::length("confidence", 0, "at least 1"));
+        assert_eq!(new(&[0.5], &[]), Error::length("correct", 0, "1 as `confidence`"));
+        assert!(matches!(new(&[0.5, 1.1], &[true; 2]), Error::Entry { index: 1, .. }));
+        assert!(matches!(new(&[f64::NAN], &[true]), Error::Entry { index: 0, .. }));
     }
 }

@@ -1,6 +1,6 @@
-//! How sure the answer to a typed question is: one number from its probabilities.
+//! Confidence of a choice or a score, as one number.
 
-use crate::error::{Error, check_all_in};
+use crate::error::{Error, check_all_in, check_at_least};
 
 /// Confidence of a choice among `n` options: how far the largest probability is above that of a guess.
 ///
@@ -10,7 +10,7 @@ use crate::error::{Error, check_all_in};
 ///
 /// `probabilities` is one row of at least two.
 pub fn choice_confidence(probabilities: &[f64]) -> Result<f64, Error> {
-    let n = checked(probabilities)?;
+    let n = check_row(probabilities)?;
     let most = probabilities.iter().copied().fold(0.0, f64::max);
     Ok(((most - 1.0 / n) / (1.0 - 1.0 / n)).clamp(0.0, 1.0))
 }
@@ -24,7 +24,7 @@ pub fn choice_confidence(probabilities: &[f64]) -> Result<f64, Error> {
 ///
 /// The mode is the first of the most probable levels. `probabilities` is one row of at least two.
 pub fn score_confidence(probabilities: &[f64]) -> Result<f64, Error> {
-    let n = checked(probabilities)?;
+    let n = check_row(probabilities)?;
     let mode = super::argmax_rows(probabilities, probabilities.len())?[0] as f64;
     let levels = || (0..probabilities.len()).map(|level| level as f64);
     let spread: f64 = levels().zip(probabilities).map(|(i, p)| p * (i - mode).abs()).sum();
@@ -37,10 +37,8 @@ pub fn expected_level(probabilities: &[f64]) -> f64 {
     probabilities.iter().enumerate().map(|(level, p)| level as f64 * p).sum()
 }
 
-fn checked(probabilities: &[f64]) -> Result<f64, Error> {
-    if probabilities.len() < 2 {
-        return Err(Error::length("probabilities", probabilities.len(), "at least 2"));
-    }
+fn check_row(probabilities: &[f64]) -> Result<f64, Error> {
+    check_at_least("probabilities", probabilities.len(), 2)?;
     check_all_in("probabilities", probabilities, 0.0, 1.0)?;
     Ok(probabilities.len() as f64)
 }

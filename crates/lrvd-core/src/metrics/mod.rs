@@ -12,9 +12,7 @@ mod probability;
 mod selective;
 mod statistics;
 
-pub(crate) use probability::log_sum_exp;
-
-pub use calibration::{Binning, DEFAULT_BINS, ReliabilityBin, ReliabilityDiagram, ece_floor};
+pub use calibration::{ReliabilityBin, ReliabilityDiagram, ece_floor};
 pub use comparison::{Difference, LEVEL, groups_p, holm, pseudo_values};
 pub use decision::{choice_confidence, expected_level, score_confidence};
 pub use outliers::{ClassDistance, ClassMoments, conformal_p, conformal_radius};

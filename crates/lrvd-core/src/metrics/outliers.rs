@@ -1,9 +1,8 @@
-//! Conformal statements from rows that a model was not fitted to: the share of them that is as unlike the training texts as an
-//! input, by the distance of its features, and the interval around a predicted number.
+//! Out-of-distribution score (Mahalanobis distance) with its conformal p-value, and the conformal interval of a predicted number.
 
 use std::collections::BTreeMap;
 
-use crate::error::{Error, check_finite, check_range, check_same_length, some_rows};
+use crate::error::{Error, at_least_one_row, check_finite, check_range, check_same_length};
 use crate::linalg::Cholesky;
 
 /// Squared Mahalanobis distance of features to the nearest class mean, with one covariance for all classes.
@@ -52,7 +51,7 @@ impl ClassMoments {
     /// Adds `features`, `[n, width]`, row-major, of which row `i` is of class `classes[i]`.
     pub fn add(&mut self, features: &[f64], classes: &[usize]) -> Result<(), Error> {
         let width = self.width;
-        let n = some_rows("features", features.len(), "width", width)?;
+        let n = at_least_one_row("features", features.len(), "width", width)?;
         check_same_length("features", n, "classes", classes.len())?;
         check_finite("features", features)?;
         let mut delta = vec![0.0; width];
@@ -115,9 +114,9 @@ impl ClassDistance {
         moments.distance()
     }
 
-    /// Puts together what [`means`](Self::means) and [`root`](Self::root) gave.
+    /// A distance from its [`means`](Self::means) and its [`root`](Self::root).
     pub fn from_parts(means: Vec<f64>, root: Vec<f64>, width: usize) -> Result<Self, Error> {
-        some_rows("means", means.len(), "width", width)?;
+        at_least_one_row("means", means.len(), "width", width)?;
         check_finite("means", &means)?;
         Ok(Self { means, root: Cholesky::from_lower("root", root, width)? })
     }
@@ -140,7 +139,7 @@ impl ClassDistance {
     /// The distance of every row of `features`, `[n, width]`.
     pub fn distances(&self, features: &[f64]) -> Result<Vec<f64>, Error> {
         let width = self.width();
-        some_rows("features", features.len(), "width", width)?;
+        at_least_one_row("features", features.len(), "width", width)?;
         check_finite("features", features)?;
         let nearest = |row: &[f64]| {
             let white = self.root.lower_solve(row);

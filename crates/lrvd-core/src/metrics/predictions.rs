@@ -1,10 +1,12 @@
 //! Probabilities with labels, checked once, and the metrics of both.
 
-use super::calibration::{Binning, DEFAULT_BINS, ReliabilityDiagram};
+use super::calibration::ReliabilityDiagram;
 use super::comparison::pseudo_values;
 use super::probability::{ROW_SUM_TOLERANCE, argmax, check_row_sum};
 use super::selective::RiskCoverage;
-use crate::error::{Error, check_all_in, check_classes, check_range, check_same_length, some_rows};
+use crate::error::{
+    Error, at_least_one_row, check_all_in, check_classes, check_range, check_same_length,
+};
 
 /// Floor under the probabilities of [`Predictions::nll`]: an impossible label counts 27.6 nats.
 pub const NLL_FLOOR: f64 = 1e-12;
@@ -18,7 +20,7 @@ pub enum Score {
     MacroF1,
     /// [`Predictions::mcc`].
     Matthews,
-    /// [`Predictions::ece`] of [`DEFAULT_BINS`] bins by the default convention.
+    /// [`Predictions::ece`].
     Ece,
     /// [`RiskCoverage::area`] of the largest probabilities.
     RiskArea,
@@ -41,7 +43,7 @@ pub enum Score {
 pub struct Predictions<'a> {
     probabilities: &'a [f64],
     labels: &'a [usize],
-    /// Of soft labels, `[n, n_classes]`.
+    /// Probabilities of soft labels, `[n, n_classes]`.
     shares: Option<&'a [f64]>,
     n_classes: usize,
 }
@@ -57,7 +59,7 @@ impl<'a> Predictions<'a> {
         n_classes: usize,
         labels: &'a [usize],
     ) -> Result<Self, Error> {
-        let n = some_rows("probabilities", probabilities.len(), "n_classes", n_classes)?;
+        let n = at_least_one_row("probabilities", probabilities.len(), "n_classes", n_classes)?;
         check_same_length("labels", labels.len(), "rows of probabilities", n)?;
         check_classes("labels", labels, n_classes)?;
         check_all_in("probabilities", probabilities, 0.0, 1.0 + ROW_SUM_TOLERANCE)?;
@@ -101,7 +103,7 @@ impl<'a> Predictions<'a> {
         self.rows().map(|row| row[argmax(row)]).collect()
     }
 
-    /// Whether the most probable class is the label, by example.
+    /// `true` for every example whose most probable class is the label.
     pub fn correct(&self) -> Vec<bool> {
         self.rows().zip(self.labels).map(|(row, &label)| argmax(row) == label).collect()
     }
@@ -123,11 +125,6 @@ impl<'a> Predictions<'a> {
         }
     }
 
-    /// Mean negative log-likelihood without a floor: infinite if a label has probability 0.
-    pub fn nll_unclamped(&self) -> f64 {
-        self.mean(|row, label| -row[label].ln())
-    }
-
     /// Brier score, in `[0, 2]`: mean over examples of `Σ_c (p_c − 1[c = label])²`, of soft labels of `Σ_c (p_c − s_c)²`.
     pub fn brier(&self) -> f64 {
         if let Some(shares) = self.shares {
@@ -141,23 +138,19 @@ impl<'a> Predictions<'a> {
     }
 
     /// Expected calibration error of the confidences; see [`ReliabilityDiagram`].
-    pub fn ece(&self, n_bins: usize, binning: Binning) -> Result<f64, Error> {
-        Ok(self.reliability(n_bins, binning)?.ece())
+    pub fn ece(&self) -> Result<f64, Error> {
+        Ok(self.reliability()?.ece())
     }
 
     /// Reliability diagram of the confidences; a prediction of a soft label is right with the share of its class.
-    pub fn reliability(
-        &self,
-        n_bins: usize,
-        binning: Binning,
-    ) -> Result<ReliabilityDiagram, Error> {
+    pub fn reliability(&self) -> Result<ReliabilityDiagram, Error> {
         let confidence = self.confidence();
         let Some(shares) = self.shares else {
-            return ReliabilityDiagram::new(&confidence, &self.correct(), n_bins, binning);
+            return ReliabilityDiagram::new(&confidence, &self.correct());
         };
         let rows = shares.chunks_exact(self.n_classes).zip(self.predicted());
         let correct: Vec<f64> = rows.map(|(shares, class)| shares[class]).collect();
-        ReliabilityDiagram::of_shares(&confidence, &correct, n_bins, binning)
+        ReliabilityDiagram::from_shares(&confidence, &correct)
     }
 
     /// `F1 = 2TP / (2TP + FP + FN)` of class 1 of two, as in GLUE; 0 if it is neither predicted nor present.
@@ -169,8 +162,8 @@ impl<'a> Predictions<'a> {
     /// Unweighted mean of the F1 of every class against the rest, over the classes that are a label or a prediction; a class
     /// that is neither has no F1 (0/0).
     ///
-    /// As `f1_score(average="macro")` of scikit-learn, which averages over the classes that occur; Opitz, Burst 2019,
-    /// arXiv:1911.03347, equation 1.
+    /// Source: Opitz, Burst 2019, arXiv:1911.03347, equation 1; `f1_score(average="macro")` of scikit-learn, which averages over
+    /// the classes that occur.
     pub fn macro_f1(&self) -> f64 {
         self.outcomes().macro_f1()
     }
@@ -193,7 +186,7 @@ impl<'a> Predictions<'a> {
     pub fn pseudo_values(&self, score: Score) -> Result<Vec<f64>, Error> {
         let predicted = self.predicted();
         let outcomes = |kept: &[usize]| {
-            Outcomes::of(self.n_classes, kept.iter().map(|&i| (predicted[i], self.labels[i])))
+            Outcomes::new(self.n_classes, kept.iter().map(|&i| (predicted[i], self.labels[i])))
         };
         if matches!(score, Score::F1 | Score::Matthews) {
             self.check_two_classes()?;
@@ -209,8 +202,7 @@ impl<'a> Predictions<'a> {
             Score::Matthews => Ok(outcomes(kept).mcc()),
             Score::Ece => {
                 let (confidence, correct) = of_kept(kept);
-                let binning = Binning::default();
-                Ok(ReliabilityDiagram::new(&confidence, &correct, DEFAULT_BINS, binning)?.ece())
+                Ok(ReliabilityDiagram::new(&confidence, &correct)?.ece())
             }
             Score::RiskArea => {
                 let (confidence, correct) = of_kept(kept);
@@ -225,7 +217,7 @@ impl<'a> Predictions<'a> {
 
     fn outcomes(&self) -> Outcomes {
         let labels = self.labels.iter().copied();
-        Outcomes::of(self.n_classes, self.predicted().into_iter().zip(labels))
+        Outcomes::new(self.n_classes, self.predicted().into_iter().zip(labels))
     }
 
     fn rows(&self) -> impl Iterator<Item = &'a [f64]> {
@@ -246,7 +238,7 @@ impl<'a> Predictions<'a> {
 /// Outcomes by class.
 struct Outcomes(Vec<Outcome>);
 
-/// How often one class is predicted, is the label, and both.
+/// Counts of one class: predicted, the label, and both.
 #[derive(Clone, Copy, Default)]
 struct Outcome {
     predicted: usize,
@@ -255,8 +247,8 @@ struct Outcome {
 }
 
 impl Outcomes {
-    /// Of pairs `(predicted, label)`.
-    fn of(n_classes: usize, pairs: impl Iterator<Item = (usize, usize)>) -> Self {
+    /// Counts pairs `(predicted, label)`.
+    fn new(n_classes: usize, pairs: impl Iterator<Item = (usize, usize)>) -> Self {
         let mut classes = vec![Outcome::default(); n_classes];
         for (predicted, label) in pairs {
             classes[predicted].predicted += 1;
@@ -348,7 +340,7 @@ mod tests {
             let rows = [p, 1.0 - p].repeat(2);
             let predictions = Predictions::new(&rows, 2, &[0, 0]).unwrap();
             let soft = predictions.with_shares(&shares).unwrap();
-            (soft.nll(), soft.brier(), soft.ece(15, Binning::default()).unwrap())
+            (soft.nll(), soft.brier(), soft.ece().unwrap())
         };
         let (even, sure) = (nll(0.5), nll(0.9));
         assert!((even.0 - std::f64::consts::LN_2).abs() < 1e-15 && even.1 == 0.0 && even.2 == 0.0);
@@ -362,7 +354,7 @@ mod tests {
         assert!(
             (hard.nll() - soft.nll()).abs() < 1e-15 && (hard.brier() - soft.brier()).abs() < 1e-15
         );
-        let eces = [hard, soft].map(|p| p.reliability(15, Binning::default()).unwrap());
+        let eces = [hard, soft].map(|p| p.reliability().unwrap());
         assert_eq!(eces[0], eces[1]);
         assert!(hard.with_shares(&[0.5; 6]).is_err() && hard.with_shares(&[1.0, 0.0]).is_err());
     }

@@ -1,6 +1,6 @@
-//! Probabilities from logits, averaged over Monte Carlo draws, and what is uncertain about them.
+//! Probabilities from logits, averaged over Monte Carlo draws, and their uncertainty.
 
-use crate::error::{Error, check_all_in, check_finite, check_range, some_rows};
+use crate::error::{Error, at_least_one_row, check_all_in, check_finite, check_range};
 
 /// Largest distance of a row's sum from 1. Wide enough for a softmax in `f32` over tens of thousands of classes,
 /// narrow enough to catch logits, percentages and dropped columns.
@@ -8,7 +8,7 @@ pub const ROW_SUM_TOLERANCE: f64 = 1e-4;
 
 /// Logarithm of the softmax of every row: `z_c − ln Σ_k exp z_k`, computed relative to the row's largest logit.
 pub fn log_softmax(logits: &[f64], n_classes: usize) -> Result<Vec<f64>, Error> {
-    some_rows("logits", logits.len(), "n_classes", n_classes)?;
+    at_least_one_row("logits", logits.len(), "n_classes", n_classes)?;
     check_finite("logits", logits)?;
     let mut out = logits.to_vec();
     for row in out.chunks_exact_mut(n_classes) {
@@ -64,7 +64,7 @@ pub fn mean_probability(
     Ok(log_mean(log_probabilities, n_draws, width).into_iter().map(f64::exp).collect())
 }
 
-/// How uncertain every example is, and how much of it is about the model itself.
+/// Uncertainty of every example, and the part of it that is about the model itself.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Uncertainty {
@@ -131,7 +131,7 @@ pub fn free_energy(logits: &[f64], n_draws: usize, n_classes: usize) -> Result<V
 
 /// The largest entry of every row of `[n, n_classes]` scores (logits or probabilities); ties go to the lowest.
 pub fn argmax_rows(scores: &[f64], n_classes: usize) -> Result<Vec<usize>, Error> {
-    some_rows("scores", scores.len(), "n_classes", n_classes)?;
+    at_least_one_row("scores", scores.len(), "n_classes", n_classes)?;
     check_finite("scores", scores)?;
     Ok(scores.chunks_exact(n_classes).map(argmax).collect())
 }
@@ -154,7 +154,7 @@ fn draw_width(log_probabilities: &[f64], n_draws: usize, n_classes: usize) -> Re
 /// The number of rows of each draw in `len` values, `[n_draws, n, n_classes]`.
 fn check_draws(name: &str, len: usize, n_draws: usize, n_classes: usize) -> Result<usize, Error> {
     check_range("n_draws", n_draws as f64, 1.0, f64::MAX)?;
-    let rows = some_rows(name, len, "n_classes", n_classes)?;
+    let rows = at_least_one_row(name, len, "n_classes", n_classes)?;
     if !rows.is_multiple_of(n_draws) {
         let expected = format!("a multiple of `n_draws x n_classes` = {}", n_draws * n_classes);
         return Err(Error::length(name, len, expected));
@@ -182,7 +182,7 @@ fn log_mean(log_probabilities: &[f64], n_draws: usize, width: usize) -> Vec<f64>
 }
 
 /// `ln Σ exp`, relative to the largest value; `−inf` if all values are.
-pub(crate) fn log_sum_exp(values: impl Iterator<Item = f64> + Clone) -> f64 {
+fn log_sum_exp(values: impl Iterator<Item = f64> + Clone) -> f64 {
     let largest = values.clone().fold(f64::NEG_INFINITY, f64::max);
     if largest == f64::NEG_INFINITY {
         return largest;

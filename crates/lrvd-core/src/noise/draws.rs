@@ -14,7 +14,7 @@ use super::philox::philox;
 ///
 /// let mut draws = Draws::new(NoiseKey::new(1).on_stream(Stream::DATA));
 /// let verb = ["sees", "reads", "finds"][draws.index(3)];
-/// let noisy = draws.chance(0.05);
+/// let noisy = draws.uniform() < 0.05;
 /// # let _ = (verb, noisy);
 /// ```
 #[derive(Clone, Debug)]
@@ -52,11 +52,6 @@ impl Draws {
     /// A uniform number in `[0, 1)` on the grid of `2^-53`.
     pub fn uniform(&mut self) -> f64 {
         (self.long_word() >> 11) as f64 * (1.0 / 9_007_199_254_740_992.0)
-    }
-
-    /// True with the given probability; never for 0 and below, always for 1 and above.
-    pub fn chance(&mut self, probability: f64) -> bool {
-        self.uniform() < probability
     }
 
     /// A standard-normal number: the cosine half of a Box-Muller pair.
@@ -148,7 +143,6 @@ mod tests {
         let mut draws = Draws::new(NoiseKey::new(7));
         assert_eq!((draws.bounded(0), draws.bounded(1), draws.index(0)), (0, 0, 0));
         assert!((0..1000).all(|_| draws.index(usize::MAX) < usize::MAX));
-        assert!((0..1000).all(|_| !draws.chance(0.0) && draws.chance(1.0)));
     }
 
     #[test]

@@ -67,7 +67,7 @@ pub fn fill_normal(key: NoiseKey, first_element: u64, out: &mut [f32]) {
     });
 }
 
-/// Fills `out` with the same normals as [`fill_normal`], evaluated in `f64` from the same words.
+/// Fills `out` with the normals of [`fill_normal`], evaluated in `f64` from the same words.
 pub fn fill_normal_f64(key: NoiseKey, first_element: u64, out: &mut [f64]) {
     let philox_key = key.philox_key();
     let mut block = u64::MAX;

@@ -69,9 +69,9 @@ impl Stream {
 pub struct NoiseKey {
     /// Seed of the run.
     pub seed: u64,
-    /// Optimiser step in training, index of the Monte Carlo draw in prediction.
+    /// Optimizer step in training, index of the Monte Carlo draw in prediction.
     pub step: u32,
-    /// Which module draws: [`module_id`] of its path.
+    /// Module that draws: [`module_id`] of its path.
     pub module: u32,
     /// One of [`Stream`], with the use index of [`NoiseKey::with_use`] in the high 16 bits.
     pub stream: u32,
@@ -86,22 +86,22 @@ impl NoiseKey {
         Self { seed, step: 0, module: 0, stream: 0 }
     }
 
-    /// The same key at another step or draw.
+    /// This key at another step or draw.
     pub const fn at_step(self, step: u32) -> Self {
         Self { step, ..self }
     }
 
-    /// The same key for another module; see [`module_id`].
+    /// This key for another module; see [`module_id`].
     pub const fn for_module(self, module: u32) -> Self {
         Self { module, ..self }
     }
 
-    /// The same key on another stream, with use index 0.
+    /// This key on another stream, with use index 0.
     pub const fn on_stream(self, stream: u32) -> Self {
         Self { stream, ..self }
     }
 
-    /// The same key for use number `index` of one module within one forward pass.
+    /// This key for use number `index` of one module within one forward pass.
     ///
     /// `stream = stream mod 2^16 + 2^16 · (index mod 2^16)`; index 0 is the key without a use.
     pub const fn with_use(self, index: u32) -> Self {

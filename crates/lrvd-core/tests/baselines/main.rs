@@ -3,9 +3,9 @@
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod adalora;
-mod adapters;
 mod laplace;
 mod predictions;
+mod scala_bl;
 
 use std::path::Path;
 

@@ -48,20 +48,8 @@ def softplus(z):
     return mp.log1p(mp.exp(mp.mpf(z)))
 
 
-def width_divergence(r):
-    r = mp.mpf(r)
-    return (r * r - 1) / 2 - mp.log(r)
-
-
 def kl_fit(a):
     return mp.mpf("0.63576") / (1 + mp.exp(mp.mpf("1.87320") + mp.mpf("1.48695") * a)) + softplus(-a) / 2
-
-
-def log_mixture(w, weight, first, second):
-    def normal(s):
-        return mp.exp(-(mp.mpf(w) / s) ** 2 / 2) / s / mp.sqrt(2 * mp.pi)
-
-    return mp.log(mp.mpf(weight) * normal(mp.mpf(first)) + (1 - mp.mpf(weight)) * normal(mp.mpf(second)))
 
 
 def scale_kl(n, energy, logs, a0, b0):
@@ -91,9 +79,7 @@ for n in SIZES:
 ends = [-1e300, -1e6, -800, -745, -700, -40, -1, -1e-9, 0, 1e-9, 1, 36.5, 40, 700, 1e6, 1e300]
 rows = [[0, 0], [0, -800], [1e6, 1e6 + 1], [-1e6, -1e6 - 1], [1e13, 1e13], [1e300, -1e300], [0, 36, 40],
         [-745.5, -745.25, -746], [1e12, 1e12 + 0.5, 1e12 - 3]]
-ratios = [1e-300, 1e-12, 1e-3, 1 - 1e-9, 1, 1 + 1e-6, 1e3, 1e150]
 alphas = [-1e300, -700, -36, -1.55, 0, 36, 400]
-mixtures = [[w, *p] for w in [0, 1e-9, 1, 40, 1e6, 1e150] for p in [(0.25, 1, 0.05), (0.75, 1e-3, 1e-4)]]
 scales = [[n, q, logs, a0, b0] for n in [1, 4096] for q, logs in [(1e-9, -20.0), (10.0, -8.0)]
           for a0, b0 in [(1e-9, 1e-9), (1e-3, 1e-3), (1.0, 1.0), (1e6, 1e6)]]
 rng = np.random.default_rng(20251128)
@@ -106,11 +92,7 @@ json.dump({
     "logistic": [[z, float(1 / (1 + mp.exp(-mp.mpf(z))))] for z in ends],
     "softplus": [[z, float(softplus(z) if z < 1e5 else z)] for z in ends],
     "log_softmax": [[row, log_softmax(row)] for row in rows],
-    "width_divergence": [[r, float(width_divergence(r))] for r in ratios],
     "kl_fit": [[a, float(kl_fit(mp.mpf(a)) if a > -1e5 else mp.mpf("0.63576") - mp.mpf(a) / 2)] for a in alphas],
-    "mixture": [[*m, float(log_mixture(*m)) if m[0] < 1e5 else float(
-        -(mp.mpf(m[0]) / mp.mpf(m[2])) ** 2 / 2 - mp.log(m[2]) - mp.log(2 * mp.pi) / 2 + mp.log(m[1]))]
-        for m in mixtures],
     "scale_kl": [[*s, float(scale_kl(*s))] for s in scales],
     "ln_gamma": [[x, float(mp.loggamma(mp.mpf(x)))] for x in [1e-300, 1e-9, 0.5, 1e6 + 1, 1e15, 1e300]],
     "digamma": [[x, float(mp.digamma(mp.mpf(x)))] for x in [1e-300, 1e-9, 0.5, 1e6 + 1, 1e15, 1e300]],

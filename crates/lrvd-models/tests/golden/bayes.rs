@@ -3,14 +3,13 @@
 use anyhow::{Context, Result};
 use lrvd_burn::files::WeightStore;
 use lrvd_burn::host::{HostAdapter, HostNoise};
-use lrvd_core::family::VariationalFamily;
-use lrvd_core::forward::{moment_matched, nested};
-use lrvd_core::kl::{KlReduction, LogUniformOptions, kl_fit, kl_log_uniform};
-use lrvd_core::moments::{CrossTerm, moments, output_covariance};
-use lrvd_core::posterior::{AlphaFloor, Posterior};
-use lrvd_core::prune::{StatisticLogVariance, StatisticOptions, rank_statistic};
-use lrvd_core::special::MedianKind;
+use lrvd_core::family::{EPS_MEAN, VariationalFamily, clamp_log_variance};
+use lrvd_core::kl::{KlReduction, LogUniformKl, kl_fit, kl_log_uniform};
+use lrvd_core::moments::{CrossTerm, Moments, moments};
+use lrvd_core::posterior::{Entries, Posterior};
+use lrvd_core::prune::{StatisticOptions, rank_statistic};
 
+use crate::activation_noise::{moment_matched, nested};
 use crate::case::{Case, Json, Limit, Values};
 
 /// The posteriors that a fixture states, by the start of its names.
@@ -68,16 +67,22 @@ pub(crate) fn forward(case: &mut Case) -> Result<()> {
         };
         let adapter = with_noise(&factors, family, &parameters(&file, family)?);
         let q = posterior(&adapter)?;
-        let (variance, ratios) = (q.variance(), q.log_alpha(AlphaFloor::AUTHORS));
+        let variance = q.variance();
+        let of_rank = |width: usize| -> Vec<f64> {
+            q.a_noise().iter().flat_map(|&p| vec![p; width]).collect()
+        };
+        let (ratios, kl) = if family == "additive" {
+            with_floor(&q)
+        } else {
+            let ratios = Entries { a: of_rank(d_in), b: of_rank(d_out) };
+            (ratios, kl_log_uniform(&q, KlReduction::Element))
+        };
         // The file holds what belongs to B as `[d_out, rank]`.
         let of_b = |values| Values::new(&[rank, d_out], values).transposed().values;
         put("sigma2_A", &[rank, d_in], variance.a);
         put("sigma2_B", &[d_out, rank], of_b(variance.b));
         put("log_alpha_A", &[rank, d_in], ratios.a);
         put("log_alpha_B", &[d_out, rank], of_b(ratios.b));
-        let options =
-            LogUniformOptions { reduction: KlReduction::Element, alpha_floor: AlphaFloor::AUTHORS };
-        let kl = kl_log_uniform(&q, options);
         put("kl_per_rank", &[rank], kl.per_rank());
         put("kl_total", &[1], vec![kl.total()]);
         put("kl_A_per_rank", &[rank], kl.a_per_rank);
@@ -108,23 +113,57 @@ pub(crate) fn forward(case: &mut Case) -> Result<()> {
     case.found(&found)
 }
 
-/// Rank statistics of the additive family, and the masks that they give.
+/// Log noise-to-signal ratios of an additive posterior, and the divergence of each rank, with 1e-8 added to every ratio as in the
+/// authors' code.
+fn with_floor(q: &Posterior<'_>) -> (Entries, LogUniformKl) {
+    let of = |means: &[f64], variance: Vec<f64>, width: usize| -> (Vec<f64>, Vec<f64>) {
+        let ratio =
+            |(mean, variance): (&f64, f64)| (variance / (mean * mean + EPS_MEAN) + 1e-8).ln();
+        let ratios: Vec<f64> = means.iter().zip(variance).map(ratio).collect();
+        let rows = ratios.chunks(width).map(|row| row.iter().map(|&a| kl_fit(a)).sum::<f64>());
+        let kl = rows.collect();
+        (ratios, kl)
+    };
+    let variance = q.variance();
+    let (a, a_per_rank) = of(q.a_mean(), variance.a, q.d_input());
+    let (b, b_per_rank) = of(q.b_mean(), variance.b, q.d_output());
+    (Entries { a, b }, LogUniformKl { a_per_rank, b_per_rank })
+}
+
+/// Rank statistics of the additive family, and the masks that they give: of the clamped log-variance and of the raw one, with the
+/// lower of the two middle values or their mean.
 fn statistics(case: &mut Case, adapter: &HostAdapter) -> Result<Vec<(String, Values)>> {
+    let q = posterior(adapter)?;
+    let noise = q.a_noise();
+    let clamped: Vec<f64> = noise.iter().map(|&l| clamp_log_variance(l)).collect();
     let mut found = Vec::new();
-    for (median, name) in [(MedianKind::Lower, "lower"), (MedianKind::Midpoint, "midpoint")] {
-        let of = |log_variance| {
-            let options = StatisticOptions { median, log_variance, ..Default::default() };
-            Ok::<_, anyhow::Error>(rank_statistic(&posterior(adapter)?, options)?)
+    for name in ["lower", "midpoint"] {
+        let middle = |means: &[f64], width: usize, rank: usize| {
+            let row = &means[rank * width..(rank + 1) * width];
+            let mut logs: Vec<f64> = row.iter().map(|m| -(m * m + EPS_MEAN).ln()).collect();
+            logs.sort_by(f64::total_cmp);
+            let [low, high] = [logs[(width - 1) / 2], logs[width / 2]];
+            if name == "lower" { low } else { f64::midpoint(low, high) }
         };
-        let raw = of(StatisticLogVariance::Raw)?;
+        let of = |log_variance: &[f64]| -> Vec<f64> {
+            let statistic = |(k, l): (usize, &f64)| {
+                let a = middle(q.a_mean(), q.d_input(), k);
+                l + f64::midpoint(a, middle(q.b_mean(), q.d_output(), k))
+            };
+            log_variance.iter().enumerate().map(statistic).collect()
+        };
+        let raw = of(noise);
         for threshold in case.below(&format!("keep.{name}.")) {
             let limit: f64 = threshold.parse().context("a threshold")?;
             let keep = Values::flags(&[raw.len()], raw.iter().map(|&s| s < limit));
             case.tensor(&format!("keep.{name}.{threshold}"), &keep, Limit::EXACT)?;
         }
         found.push((format!("rank_statistic.{name}"), Values::list(raw)));
-        let clamped = Values::list(of(StatisticLogVariance::Clamped)?);
-        found.push((format!("rank_statistic_clamped.{name}"), clamped));
+        let clamped = match name {
+            "lower" => rank_statistic(&q, StatisticOptions::default())?,
+            _ => of(&clamped),
+        };
+        found.push((format!("rank_statistic_clamped.{name}"), Values::list(clamped)));
     }
     Ok(found)
 }
@@ -144,6 +183,27 @@ pub(crate) fn divergence(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
+/// Covariance of the outputs of each token, `[tokens, d_output, d_output]`, whose off-diagonal part is what independent noise of
+/// every output drops.
+///
+/// ```text
+/// Cov(y[o], y[p]) = Σ_k v_s[k]·b_mean[k,o]·b_mean[k,p]     o ≠ p
+/// Var y[o]        = as in moments
+/// ```
+fn output_covariance(q: &Posterior<'_>, m: &Moments) -> Vec<f64> {
+    let (rank, d_out, b) = (q.rank(), q.d_output(), q.b_mean());
+    let entry = |token: usize, o: usize, p: usize| -> f64 {
+        if o == p {
+            return m.variance[token * d_out + o];
+        }
+        let v_s = &m.rank_variance[token * rank..];
+        (0..rank).map(|k| v_s[k] * b[k * d_out + o] * b[k * d_out + p]).sum()
+    };
+    let tokens = m.mean.len() / d_out;
+    let rows = (0..tokens).flat_map(|token| (0..d_out).map(move |o| (token, o)));
+    rows.flat_map(|(token, o)| (0..d_out).map(move |p| entry(token, o, p))).collect()
+}
+
 /// Mean, variance and covariance of the outputs in closed form.
 pub(crate) fn monte_carlo(case: &mut Case) -> Result<()> {
     let file = case.inputs(&["mu_A", "mu_B", "x", "log_alpha", "log_sigma2"])?;
@@ -155,7 +215,7 @@ pub(crate) fn monte_carlo(case: &mut Case) -> Result<()> {
         let q = posterior(&adapter)?;
         let exact = moments(&q, &x, CrossTerm::Exact)?;
         let paper = moments(&q, &x, CrossTerm::Omitted)?;
-        let covariance = output_covariance(&q, &x, CrossTerm::Exact)?;
+        let covariance = output_covariance(&q, &exact);
         let d_out = q.d_output();
         let shape = [exact.mean.len() / d_out, d_out, d_out];
         let scaled = |axes: usize, values: Vec<f64>, factor: f64| {

@@ -3,10 +3,9 @@
 use anyhow::{Context, Result, ensure};
 use lrvd_burn::files::WeightStore;
 use lrvd_burn::host::HostAdapter;
-use lrvd_core::energy::{AucRule, Capture, UpdateEnergy};
-use lrvd_core::gauge::Gauge;
-use lrvd_core::linalg::transposed_times;
-use lrvd_core::metrics::{Binning, DEFAULT_BINS, Predictions, ReliabilityBin};
+use lrvd_core::energy::UpdateEnergy;
+use lrvd_core::linalg::{Svd, dot, identity, svd, times, times_transposed, transposed_times};
+use lrvd_core::metrics::Predictions;
 use lrvd_core::moments::{CrossTerm, Moments, moments};
 use serde_json::Value;
 
@@ -73,10 +72,11 @@ pub(crate) fn gauge(case: &mut Case) -> Result<()> {
         let HostAdapter { rank, d_input, d_output, .. } = before;
         let [diagonal, matrix, x] = ["D", "R", "x"].map(|name| item.input(name));
         let (diagonal, matrix, x) = (diagonal?.values, matrix?.values, x?.values);
-        let gauge = Gauge::new(&matrix, rank)?;
-        let moved = gauge.apply(&before.a, &before.b)?;
-        let after = HostAdapter { a: moved.a, b: moved.b, ..before.clone() };
-        let action = gauge.diagonal_action(&diagonal)?;
+        // A' = R·A, B' = B·R⁻¹, of which the rank-major form is R⁻ᵀ·Bᵀ.
+        let a = times(&matrix, &before.a, rank, rank, d_input);
+        let b = times(&inverse_transpose(&matrix, rank), &before.b, rank, rank, d_output);
+        let after = HostAdapter { a, b, ..before.clone() };
+        let action = DiagonalAction::new(&matrix, &diagonal);
         for (suffix, found) in [
             ("A_transformed", Values::new(&[rank, d_input], after.a.clone())),
             ("B_transformed", Values::new(&[rank, d_output], after.b.clone()).transposed()),
@@ -88,7 +88,10 @@ pub(crate) fn gauge(case: &mut Case) -> Result<()> {
 
         let update = |f: &HostAdapter| transposed_times(&f.b, &f.a, rank, d_output, d_input);
         let delta = change(&update(&before), &update(&after));
-        let (orthogonality, integers) = (gauge.orthogonality_residual(), gauge.integer_residual());
+        let gram = times_transposed(&matrix, &matrix, rank, rank, rank);
+        let orthogonality = change(&gram, &identity(rank));
+        let rounded: Vec<f64> = matrix.iter().map(|v| v.round()).collect();
+        let integers = change(&matrix, &rounded);
         let flag = |holds: bool| f64::from(u8::from(holds));
         let small = |residual: f64| flag(residual <= tolerance);
         let names = FAMILIES.map(|family| {
@@ -121,6 +124,39 @@ pub(crate) fn gauge(case: &mut Case) -> Result<()> {
     })
 }
 
+/// `R⁻ᵀ` of a matrix `R [size, size]`: with `R = Σ_k ς_k·u_k·v_kᵀ` it is `Σ_k u_k·v_kᵀ/ς_k`.
+fn inverse_transpose(matrix: &[f64], size: usize) -> Vec<f64> {
+    let Svd { mut left, values, right } = svd(matrix, size, size);
+    for (at, u) in left.iter_mut().enumerate() {
+        *u /= values[at / size];
+    }
+    transposed_times(&left, &right, size, size, size)
+}
+
+/// Action of a matrix `R` on a diagonal matrix `D`. An orthogonal `R` is in the residual group of Theorem 1 if `off_diagonal` is 0:
+/// signed permutations, and rotations inside equal numbers.
+struct DiagonalAction {
+    /// `max |R·D − D·R|`: 0 of an orthogonal matrix that leaves `D` as it is, which not all of the residual group do.
+    commutator: f64,
+    /// `max` off-diagonal entry of `R·D·Rᵀ`.
+    off_diagonal: f64,
+    /// The diagonal of `R·D·Rᵀ`.
+    transformed: Vec<f64>,
+}
+
+impl DiagonalAction {
+    fn new(matrix: &[f64], diagonal: &[f64]) -> Self {
+        let r = diagonal.len();
+        let scaled: Vec<f64> = (0..r * r).map(|at| matrix[at] * diagonal[at % r]).collect();
+        let swapped: Vec<f64> = (0..r * r).map(|at| matrix[at] * diagonal[at / r]).collect();
+        let mut square = times_transposed(&scaled, matrix, r, r, r);
+        let transformed: Vec<f64> = square.iter().copied().step_by(r + 1).collect();
+        square.iter_mut().step_by(r + 1).for_each(|entry| *entry = 0.0);
+        let off_diagonal = square.iter().fold(0.0, |most: f64, entry| most.max(entry.abs()));
+        Self { commutator: change(&scaled, &swapped), off_diagonal, transformed }
+    }
+}
+
 fn change(x: &[f64], y: &[f64]) -> f64 {
     x.iter().zip(y).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max)
 }
@@ -139,27 +175,23 @@ pub(crate) fn energy(case: &mut Case) -> Result<()> {
         let key = item.key("order");
         item.case.statement(&key, is_falling, "by falling product of norms".to_owned());
 
-        let curves = |capture| -> Result<_> {
-            let order = update.curve(capture, &order)?;
-            let all: Vec<Vec<f64>> = permutations
-                .chunks(rank)
-                .map(|order| update.curve(capture, order))
-                .collect::<Result<_, _>>()?;
-            let areas = all.iter().map(|c| AucRule::Mean.area(c)).sum::<Result<f64, _>>()?;
-            let area = AucRule::Mean.area(&order)?;
-            Ok((order, all.concat(), area, areas / n as f64))
+        let area = |curve: &[f64]| curve.iter().sum::<f64>() / curve.len() as f64;
+        let permuted = |curve: &dyn Fn(&[usize]) -> Result<Vec<f64>>| -> Result<Vec<f64>> {
+            Ok(permutations.chunks(rank).map(curve).collect::<Result<Vec<_>>>()?.concat())
         };
         let svd = update.singular_value_curve();
-        let (e, all_e, area_e, areas_e) = curves(Capture::Residual)?;
-        let (f, all_f, area_f, areas_f) = curves(Capture::PartialNorm)?;
+        let residual = |order: &[usize]| -> Result<Vec<f64>> { Ok(update.curve(order)?) };
+        let partial = |order: &[usize]| -> Result<Vec<f64>> { Ok(partial_norms(&factors, order)) };
+        let (e, all_e) = (residual(&order)?, permuted(&residual)?);
+        let (f, all_f) = (partial(&order)?, permuted(&partial)?);
         let monotone = e.windows(2).all(|pair| pair[1] >= pair[0] - ROUNDING);
         let scalars = [
             ("r", rank as f64),
-            ("auc_svd", AucRule::Mean.area(&svd)?),
-            ("auc_E_order", area_e),
-            ("mean_auc_E_permutations", areas_e),
-            ("auc_F_order", area_f),
-            ("mean_auc_F_permutations", areas_f),
+            ("auc_svd", area(&svd)),
+            ("auc_E_order", area(&e)),
+            ("mean_auc_E_permutations", area(&all_e)),
+            ("auc_F_order", area(&f)),
+            ("mean_auc_F_permutations", area(&all_f)),
             ("order_is_monotone_in_E", f64::from(u8::from(monotone))),
             ("smallest_E", e.iter().chain(&all_e).copied().fold(f64::INFINITY, f64::min)),
             ("largest_F", f.iter().chain(&all_f).copied().fold(0.0, f64::max)),
@@ -179,6 +211,20 @@ pub(crate) fn energy(case: &mut Case) -> Result<()> {
     })
 }
 
+/// `‖ΔW_k‖² / ‖ΔW‖²` of the first `k = 1..r` components in an order; it may exceed 1.
+fn partial_norms(factors: &HostAdapter, order: &[usize]) -> Vec<f64> {
+    let HostAdapter { d_input, d_output, ref a, ref b, .. } = *factors;
+    let rows = |factor: &[f64], width: usize, kept: &[usize]| -> Vec<f64> {
+        kept.iter().flat_map(|k| factor[k * width..(k + 1) * width].to_vec()).collect()
+    };
+    let square = |kept: &[usize]| {
+        let (a, b) = (rows(a, d_input, kept), rows(b, d_output, kept));
+        let update = transposed_times(&b, &a, kept.len(), d_output, d_input);
+        dot(&update, &update)
+    };
+    (1..=order.len()).map(|k| square(&order[..k]) / square(order)).collect()
+}
+
 /// Accuracy, likelihood, calibration error and Brier score of recorded probabilities.
 pub(crate) fn calibration(case: &mut Case) -> Result<()> {
     let limit = Limit::Absolute(case.json.read("tolerances/atol_f64")?);
@@ -186,27 +232,39 @@ pub(crate) fn calibration(case: &mut Case) -> Result<()> {
         let (probabilities, labels) = (item.input("probs")?, item.indices("labels")?);
         let classes = probabilities.shape[1];
         let predictions = Predictions::new(&probabilities.values, classes, &labels)?;
-        let diagram = predictions.reliability(DEFAULT_BINS, Binning::RightClosed)?;
+        let confidence = predictions.confidence();
+        // Count, right answers and sum of confidences of the bins `(b/15, (b + 1)/15]`.
+        let mut bins = [[0.0; 15]; 3];
+        for (&confidence, correct) in confidence.iter().zip(predictions.correct()) {
+            let below = (1..15).filter(|&b| f64::from(b) / 15.0 < confidence).count();
+            bins[0][below] += 1.0;
+            bins[1][below] += f64::from(correct);
+            bins[2][below] += confidence;
+        }
+        let ece = bins[1].iter().zip(&bins[2]).map(|(right, sum)| (right - sum).abs()).sum::<f64>()
+            / labels.len() as f64;
+        // Without the floor of `Predictions::nll`.
+        let rows = probabilities.values.chunks(classes).zip(&labels);
+        let nll = rows.map(|(row, &label)| -row[label].ln()).sum::<f64>() / labels.len() as f64;
         let scalars = [
             ("n", labels.len() as f64),
             ("classes", classes as f64),
             ("accuracy", predictions.accuracy()),
-            ("nll", predictions.nll_unclamped()),
+            ("nll", nll),
             ("nll_clamped_1e-12", predictions.nll()),
-            ("ece_15", diagram.ece()),
+            ("ece_15", ece),
             ("brier_sum_over_classes", predictions.brier()),
             ("brier_mean_over_classes", predictions.brier() / classes as f64),
         ];
         item.stated("", &scalars, limit)?;
-        let bins =
-            |of: fn(&ReliabilityBin) -> f64| Values::list(diagram.bins.iter().map(of).collect());
+        let [counts, correct, sums] = bins.map(|values| Values::list(values.to_vec()));
         let predicted = predictions.predicted().into_iter().map(|class| class as f64).collect();
         for (suffix, found, limit) in [
             ("prediction", Values::list(predicted), Limit::EXACT),
-            ("confidence", Values::list(predictions.confidence()), limit),
-            ("bin_count", bins(|bin| bin.count as f64), Limit::EXACT),
-            ("bin_correct", bins(|bin| bin.correct), Limit::EXACT),
-            ("bin_confidence_sum", bins(|bin| bin.confidence_sum), limit),
+            ("confidence", Values::list(confidence), limit),
+            ("bin_count", counts, Limit::EXACT),
+            ("bin_correct", correct, Limit::EXACT),
+            ("bin_confidence_sum", sums, limit),
         ] {
             item.tensor(suffix, &found, limit)?;
         }

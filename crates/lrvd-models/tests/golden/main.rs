@@ -7,6 +7,8 @@
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
+#[path = "../../../lrvd-burn/tests/adapters/support/activation_noise.rs"]
+mod activation_noise;
 mod bayes;
 mod case;
 mod damaged;

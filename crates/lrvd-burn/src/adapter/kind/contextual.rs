@@ -35,7 +35,7 @@ pub(super) const SCHEMAS: &[&ParameterSchema] = &[&W1, &B1, &W2, &B2];
 ///
 /// # References
 ///
-/// The divergence: `lrvd_core::baselines::context_kl`. Rahmati et al. 2025, arXiv:2505.17773.
+/// Rahmati et al. 2025, arXiv:2505.17773.
 #[derive(Module, Debug)]
 pub struct ContextualGaussian {
     /// Weight of the first layer, `[rank, hidden]`; `lora_context_w1` in a checkpoint, transposed.

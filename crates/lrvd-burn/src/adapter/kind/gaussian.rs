@@ -92,7 +92,7 @@ impl AdaptedLinear {
     ///
     /// # References
     ///
-    /// The definition: `lrvd_core::baselines::bayes_by_backprop::element_kl`. With noise on A alone this is the
+    /// Blundell et al. 2015, arXiv:1505.05424. With noise on A alone this is the
     /// divergence of the whole weight under a prior of covariance `prior²·c²·[I ⊗ BBᵀ]`: Wang et al.
     /// 2024, arXiv:2406.11675.
     pub fn kl_elements(&self, prior_std: f64, reduction: ElementReduction) -> Option<Tensor<1>> {
@@ -119,8 +119,7 @@ impl AdaptedLinear {
     ///
     /// # References
     ///
-    /// The definition: `lrvd_core::baselines::bayes_by_backprop::sampled_element_kl`. Blundell et al. 2015,
-    /// arXiv:1505.05424.
+    /// Blundell et al. 2015, arXiv:1505.05424.
     pub fn kl_mixture(
         &self,
         pass: &Pass,
@@ -161,7 +160,7 @@ impl AdaptedLinear {
     }
 }
 
-/// `σ(rho)`; the definition is [`StdMap::value`].
+/// `σ(rho)`; the formulas are those of [`StdMap`].
 fn standard_deviation<const D: usize>(map: StdMap, rho: Tensor<D>) -> Tensor<D> {
     match map {
         StdMap::Softplus => softplus(rho),
@@ -173,7 +172,7 @@ fn softplus<const D: usize>(t: Tensor<D>) -> Tensor<D> {
     activation::softplus_with_threshold(t, 1.0, SOFTPLUS_LINEAR)
 }
 
-/// `ln p(w)` of every entry; the definition is [`ScaleMixture::log_density`].
+/// `ln p(w)` of every entry under [`ScaleMixture`].
 fn log_density(w: Tensor<2>, prior: &ScaleMixture) -> Tensor<2> {
     let squares = w.square();
     let share = |probability: f64, std: f64| {

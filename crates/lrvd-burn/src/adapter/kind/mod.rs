@@ -18,7 +18,7 @@ mod scale;
 
 use burn::module::{Module, Param};
 use burn::tensor::Tensor;
-use lrvd_core::baselines::{StdMap, blob};
+use lrvd_core::baselines::{StdMap, initial_rho};
 use lrvd_core::family::INITIAL_B_BOUND;
 
 use super::config::{AdapterConfig, AdapterKind};
@@ -196,7 +196,7 @@ impl Adapter {
             }
             AdapterKind::Blob { epsilon } => {
                 let [of_a, _] = gaussian::schemas(StdMap::Square);
-                let a = init.mapped(of_a, |u| blob::initial_rho(u, epsilon));
+                let a = init.mapped(of_a, |u| initial_rho(u, epsilon));
                 let noise = ElementGaussian::new(StdMap::Square, a, None);
                 (lora(0.0), Some(Extension::Gaussian(noise)))
             }

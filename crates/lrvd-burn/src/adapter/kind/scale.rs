@@ -2,7 +2,7 @@
 
 use burn::module::{Module, Param};
 use burn::tensor::Tensor;
-use lrvd_core::baselines::{KlDirection, scala_bl};
+use lrvd_core::baselines::{KlDirection, initial_rho, scala_bl_basis};
 use lrvd_core::linalg::transpose;
 
 use super::Extension;
@@ -30,7 +30,7 @@ pub(super) const LOG_STD: ParameterSchema =
 ///
 /// # References
 ///
-/// The divergence: `lrvd_core::baselines::scala_bl_kl`. Samplawski et al. 2025, arXiv:2506.21408.
+/// Samplawski et al. 2025, arXiv:2506.21408.
 #[derive(Module, Debug)]
 pub struct ScaleGaussian {
     /// Logarithms of the mean scales, `[rank]`; `lora_scale_log_mean` in a checkpoint.
@@ -62,12 +62,12 @@ impl ScaleGaussian {
         let Sizes { rank, d_input, .. } = init.sizes;
         let of_lora = init.uniform_values(&A, Initialiser::bound_of(d_input));
         let of_lora: Vec<f64> = of_lora.into_iter().map(f64::from).collect();
-        let basis = scala_bl::scala_bl_basis(&transpose(&of_lora, d_input, rank), rank)?;
+        let basis = scala_bl_basis(&transpose(&of_lora, d_input, rank), rank)?;
         let single = |values: &[f64]| values.iter().map(|&v| v as f32).collect();
         let a = single(&transpose(&basis.v_h, rank, d_input));
         let scales = Self {
             log_mean: init.given(&LOG_MEAN, single(&basis.log_mean)),
-            log_std: init.mapped(&LOG_STD, |u| scala_bl::initial_log_std_dev(u, epsilon)),
+            log_std: init.mapped(&LOG_STD, |u| initial_rho(u, epsilon).ln()),
         };
         Ok((init.given(&A, a), scales))
     }
@@ -93,7 +93,7 @@ impl AdaptedLinear {
     ///
     /// # References
     ///
-    /// The definition: `lrvd_core::baselines::scala_bl_kl`.
+    /// Samplawski et al. 2025, arXiv:2506.21408.
     pub fn kl_scale(&self, direction: KlDirection) -> Option<Tensor<1>> {
         let Some(Extension::Scale(scale)) = self.extension() else { return None };
         let log_mean = scale.log_mean.val();

@@ -1,12 +1,13 @@
 //! Passes by loops, as functions of a layer's leaves in memory order: A is `[d_input, rank]`, B `[rank, d_output]`.
 //!
-//! Those with noise on activations are the core's; `pytorch.rs` compares the others with PyTorch.
+//! `pytorch.rs` compares those with noise on weights with PyTorch; divergences of noise on entries, scales and contexts follow.
 
 use lrvd_burn::adapter::AdapterStream;
-use lrvd_core::baselines::context_kl;
-use lrvd_core::forward::{moment_matched, nested};
+use lrvd_core::baselines::{KlDirection, ScaleMixture};
 use lrvd_core::noise::{fill_normal, fill_normal_f64};
+use lrvd_core::special::softplus;
 
+use super::activation_noise::{moment_matched, nested};
 use super::prelude::*;
 
 /// Probability of the tests of dropout.
@@ -108,7 +109,8 @@ pub(crate) fn c_lora(
         let (mean, raw) = o.split_at(square);
         let entry = |at: usize| mean[at] + (1.0 / (1.0 + (-raw[at]).exp())).powi(2) * eps[at];
         u.extend((0..r).map(|i| (0..r).map(|j| entry(i * r + j) * z[j]).sum::<f64>()));
-        kl.push(context_kl(mean, raw, prior).unwrap());
+        let std = raw.iter().map(|raw| (1.0 / (1.0 + (-raw).exp())).powi(2)).collect::<Vec<_>>();
+        kl.push(element_kl(mean, &std, prior));
     }
     (sizes.up(&u, b), kl)
 }
@@ -140,12 +142,22 @@ pub(crate) fn flipout(
 /// Standard deviations of A and B in memory order, zeros of a factor that is not random.
 fn deviations(layer: &AdaptedLinear, leaves: &[Vec<f64>]) -> [Vec<f64>; 2] {
     if let Some(Extension::Gaussian(noise)) = layer.extension() {
-        let of = |rho: &Vec<f64>| rho.iter().map(|&rho| noise.map.value(rho)).collect();
+        let of = |rho: &Vec<f64>| std_devs(noise.map, rho);
         return [of(&leaves[2]), leaves.get(3).map_or_else(|| vec![0.0; RANK * D_OUTPUT], of)];
     }
     let adapter = with_leaves(&HostAdapter::read(of(layer)), leaves);
-    let scale = adapter.posterior().unwrap().unwrap().noise_scale();
-    [transpose(&scale.a, RANK, D_INPUT), scale.b]
+    let posterior = adapter.posterior().unwrap().unwrap();
+    let is_ratio = posterior.family() == VariationalFamily::NoiseToSignal;
+    // The deviation of a ratio has the sign of the mean that it multiplies.
+    let signed = |(variance, mean): (&f64, &f64)| {
+        if is_ratio { variance.sqrt().copysign(*mean) } else { variance.sqrt() }
+    };
+    let of = |variance: &[f64], mean: &[f64]| -> Vec<f64> {
+        variance.iter().zip(mean).map(signed).collect()
+    };
+    let variance = posterior.variance();
+    let a = of(&variance.a, posterior.a_mean());
+    [transpose(&a, RANK, D_INPUT), of(&variance.b, posterior.b_mean())]
 }
 
 /// What `layer` adds to its base product of `x`, which is one draw's share of `total` rows, for the values of its leaves.
@@ -259,4 +271,52 @@ pub(crate) fn definition(
         };
         (0..draws).flat_map(of_draw).collect()
     }
+}
+
+/// Standard deviations of `rho`.
+pub(crate) fn std_devs(map: StdMap, rho: &[f64]) -> Vec<f64> {
+    let of = |rho: &f64| match map {
+        StdMap::Softplus => softplus(*rho),
+        StdMap::Square => rho * rho,
+    };
+    rho.iter().map(of).collect()
+}
+
+/// KL of `N(mean, std²)` from `N(0, prior²)`, nats: `ln(prior/std) + (std² + mean²)/(2·prior²) − ½`.
+pub(crate) fn gaussian_kl(mean: f64, std: f64, prior: f64) -> f64 {
+    let ratio = std / prior;
+    0.5 * (ratio * ratio - 1.0 + (mean / prior).powi(2)) - ratio.ln()
+}
+
+/// KL of independent entries `N(mean, std²)` from `N(0, prior²)`, nats.
+pub(crate) fn element_kl(mean: &[f64], std: &[f64], prior: f64) -> f64 {
+    mean.iter().zip(std).map(|(&mean, &std)| gaussian_kl(mean, std, prior)).sum()
+}
+
+/// Estimate of the KL of the same entries from a scale mixture by one draw `w = mean + std ∘ eps`, nats:
+/// `Σ ln q(w) − ln p(w)`.
+pub(crate) fn sampled_kl(mean: &[f64], std: &[f64], eps: &[f64], prior: &ScaleMixture) -> f64 {
+    let [weight, first, second] = prior.parts();
+    // Without the constant of both densities.
+    let log_normal = |z: f64, std: f64| -0.5 * z * z - std.ln();
+    let entries = mean.iter().zip(std).zip(eps).map(|((mean, &std), &eps)| {
+        let w = mean + std * eps;
+        let components = [(weight, first), (1.0 - weight, second)];
+        let [a, b] = components.map(|(share, std)| share.ln() + log_normal(w / std, std));
+        let top = a.max(b);
+        log_normal(eps, std) - top - ((a - top).exp() + (b - top).exp()).ln()
+    });
+    entries.sum()
+}
+
+/// Divergence between `N(exp(log_mean), exp(log_std)²)` and `N(0, 1)`, nats, summed over the scales.
+pub(crate) fn scale_kl(log_mean: &[f64], log_std: &[f64], direction: KlDirection) -> f64 {
+    let entry = |(mean, std): (&f64, &f64)| {
+        let (mean, std) = (mean.exp(), std.exp());
+        match direction {
+            KlDirection::PosteriorFromPrior => gaussian_kl(mean, std, 1.0),
+            KlDirection::PriorFromPosterior => gaussian_kl(mean, 1.0, std),
+        }
+    };
+    log_mean.iter().zip(log_std).map(entry).sum()
 }

@@ -1,5 +1,6 @@
 //! Shared by the adapter tests: numbers, layers and comparisons.
 
+mod activation_noise;
 pub(crate) mod definition;
 pub(crate) mod net;
 

@@ -1,43 +1,8 @@
-//! Laplace's approximation: the curvature around a trained adapter as its uncertainty.
-//!
-//! The adapter is trained as usual; its posterior is a Gaussian around the trained `θ*` whose precision is the Fisher matrix plus
-//! `prior_precision·I`, one Kronecker-factored block per LoRA matrix:
-//!
-//! ```text
-//! P_W = S ⊗ A + δ·I        W [d_output, d_input] row-major, S [d_output, d_output], A [d_input, d_input]
-//! ```
-//!
-//! Linearised around the trained weights, the logits are Gaussian: `f ~ N(f*, Σ)` with `Σ = Σ_W J_W P_W⁻¹ J_Wᵀ`. Three ways from
-//! there to probabilities:
-//!
-//! | Function | Exactness |
-//! |---|---|
-//! | [`monte_carlo_softmax`] | unbiased; the published code draws 100 000 |
-//! | [`probit_softmax`] | uses the variances alone; keeps equal variances calibrated |
-//! | [`laplace_bridge`] | a Dirichlet fitted in logit space, no sampling |
-//!
-//! Source: Yang et al. 2024, Laplace-LoRA, arXiv:2308.13111; Martens and Grosse 2015, arXiv:1503.05671 (K-FAC);
-//! Daxberger et al. 2021, arXiv:2106.14806.
+//! Curvature of one LoRA matrix: a Kronecker product, with a factor of few columns on the wide side.
 
-use crate::error::{Error, check_at_least, check_finite, check_length, check_range, count_rows};
-use crate::linalg::{
-    Cholesky, dot, scaled, svd, symmetric_eigen, times, times_transposed, transpose,
-};
-use crate::metrics::{log_softmax, mean_probability, softmax};
+use crate::error::{Error, check_length, check_range, row_count};
+use crate::linalg::{dot, scaled, svd, symmetric_eigen, times, times_transposed, transpose};
 use crate::special::compensated_sum;
-
-/// What the sum of outer products of the inputs is divided by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
-pub enum InputNormalisation {
-    /// The tokens: `A` is a mean, so `S ⊗ A` is a sum over data.
-    #[default]
-    Tokens,
-    /// The examples, as the published code does (`laplace-compat`): inflates the curvature by the mean
-    /// length of an example.
-    Examples,
-}
 
 /// The curvature of one LoRA matrix `W [d_output, d_input]`, diagonalised; the precision is `curvature + δ·I`, for any `δ`.
 ///
@@ -58,7 +23,7 @@ enum Form {
     LowRank { side: WideSide, columns: Vec<f64>, root: Vec<f64>, width: usize, small: usize },
 }
 
-/// Which side of `W [d_output, d_input]` the wide factor belongs to.
+/// Side of `W [d_output, d_input]` that the wide factor belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum WideSide {
     /// The inputs: LoRA's `A [rank, d_input]`.
@@ -120,7 +85,8 @@ impl CurvatureBlock {
         let values: Vec<f64> = eigen.values.iter().map(|v| v.max(0.0)).collect();
         let root =
             (0..small * small).map(|at| values[at / small].sqrt() * eigen.vectors[at]).collect();
-        let (width, columns) = (wide.width, wide.columns.clone());
+        let width = wide.width;
+        let columns = wide.columns.clone();
         let curvature = (0..wide.rank())
             .map(|k| &columns[k * width..(k + 1) * width])
             .flat_map(|column| {
@@ -174,7 +140,8 @@ impl CurvatureBlock {
         prior_precision: f64,
     ) -> Result<Vec<f64>, Error> {
         check_precision(prior_precision)?;
-        let (len, delta) = (self.n_parameters, prior_precision);
+        let len = self.n_parameters;
+        let delta = prior_precision;
         check_length("gradients", gradients.len(), n * len)?;
         // Along the eigenvectors, over the root of the precision (full) or of K (low rank).
         let whitened: Vec<f64> = (0..n)
@@ -225,7 +192,7 @@ impl Form {
     }
 }
 
-fn check_precision(prior_precision: f64) -> Result<(), Error> {
+pub(super) fn check_precision(prior_precision: f64) -> Result<(), Error> {
     check_range("prior_precision", prior_precision, f64::MIN_POSITIVE, f64::MAX)
 }
 
@@ -261,7 +228,7 @@ impl WideFactor {
 
     /// Folds a batch of vectors `[b, width]` in, each scaled by `weight` (the root of a probability).
     pub fn add(&mut self, weight: f64, vectors: &[f64]) -> Result<(), Error> {
-        count_rows("vectors", vectors, self.width)?;
+        row_count("vectors", vectors, self.width)?;
         self.columns.extend(vectors.iter().map(|v| weight * v));
         let rows = self.columns.len().checked_div(self.width).unwrap_or(0);
         let parts = svd(&self.columns, rows, self.width);
@@ -289,282 +256,6 @@ impl WideFactor {
     pub fn columns(&self) -> &[f64] {
         &self.columns
     }
-}
-
-/// Decay rates and floor of Adam, at the defaults of every library.
-const BETA: (f64, f64) = (0.9, 0.999);
-const ADAM_EPS: f64 = 1e-8;
-
-/// Laplace's approximation of the marginal likelihood as a function of the prior precision `δ`.
-///
-/// ```text
-/// ln Z(δ)    = ln p(D|θ*) − ½·[ δ·‖θ*‖² + Σ_W ln det(F_W + δ·I) − P·ln δ ]
-/// d/d ln δ   = −½·[ δ·‖θ*‖² + Σ_W Σ δ/(λ + δ) − P ]
-/// ```
-///
-/// One `δ` for all matrices; `P` counts all their entries, `‖θ*‖²` sums their squares.
-///
-/// Source: MacKay 1992; Immer et al. 2021, arXiv:2104.04975; Yang et al. 2024, arXiv:2308.13111.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Evidence<'a> {
-    blocks: &'a [CurvatureBlock],
-    squared_norm: f64,
-    log_likelihood: f64,
-}
-
-/// How `ln δ` is climbed.
-#[derive(Debug, Clone, Copy, PartialEq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
-pub struct EvidenceOptions {
-    /// First prior precision, positive.
-    pub start: f64,
-    /// Learning rate of Adam on `ln δ`, positive.
-    pub learning_rate: f64,
-    /// Number of updates.
-    pub steps: u32,
-}
-
-impl Default for EvidenceOptions {
-    fn default() -> Self {
-        Self { start: 1.0, learning_rate: 0.1, steps: 100 }
-    }
-}
-
-/// Where the climb ended.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct EvidenceFit {
-    /// The last prior precision.
-    pub prior_precision: f64,
-    /// The marginal likelihood there, nats.
-    pub log_evidence: f64,
-    /// Its derivative with respect to `ln δ` there: far from 0 if the climb stopped early.
-    pub slope: f64,
-}
-
-impl<'a> Evidence<'a> {
-    /// Of the blocks of all LoRA matrices, their squared norm and the training set's log-likelihood in
-    /// nats (a sum over examples; a constant as far as `δ` is concerned).
-    pub fn new(
-        blocks: &'a [CurvatureBlock],
-        squared_norm: f64,
-        log_likelihood: f64,
-    ) -> Result<Self, Error> {
-        check_range("squared_norm", squared_norm, 0.0, f64::MAX)?;
-        if log_likelihood.is_nan() {
-            return Err(Error::undefined("log_likelihood", "is not a number"));
-        }
-        Ok(Self { blocks, squared_norm, log_likelihood })
-    }
-
-    /// Number of parameters of all blocks.
-    pub fn n_parameters(&self) -> usize {
-        self.blocks.iter().map(CurvatureBlock::n_parameters).sum()
-    }
-
-    /// `ln Z(δ)`, nats.
-    pub fn log_evidence(&self, prior_precision: f64) -> Result<f64, Error> {
-        check_precision(prior_precision)?;
-        let log_dets = self.of_blocks(|block| block.log_det(prior_precision))?;
-        let excess = log_dets - self.n_parameters() as f64 * prior_precision.ln();
-        Ok(self.log_likelihood - 0.5 * (prior_precision * self.squared_norm + excess))
-    }
-
-    /// The derivative of [`log_evidence`](Self::log_evidence) with respect to `ln δ`.
-    pub fn slope(&self, prior_precision: f64) -> Result<f64, Error> {
-        check_precision(prior_precision)?;
-        let slopes = self.of_blocks(|block| block.log_det_slope(prior_precision))?;
-        let excess = slopes - self.n_parameters() as f64;
-        Ok(-0.5 * (prior_precision * self.squared_norm + excess))
-    }
-
-    /// Climbs `ln Z` in `ln δ` with Adam.
-    ///
-    /// # Errors
-    ///
-    /// An option is outside its range, or `δ` leaves the range of `f64` (a model without weights and without curvature has no
-    /// best prior).
-    pub fn fit(&self, options: EvidenceOptions) -> Result<EvidenceFit, Error> {
-        check_range("start", options.start, f64::MIN_POSITIVE, f64::MAX)?;
-        check_range("learning_rate", options.learning_rate, f64::MIN_POSITIVE, f64::MAX)?;
-        let mut log_precision = options.start.ln();
-        let (mut first, mut second) = (0.0, 0.0);
-        let (mut first_power, mut second_power) = (1.0, 1.0);
-        for _ in 0..options.steps {
-            let slope = self.slope(log_precision.exp())?;
-            first = BETA.0 * first + (1.0 - BETA.0) * slope;
-            second = BETA.1 * second + (1.0 - BETA.1) * slope * slope;
-            first_power *= BETA.0;
-            second_power *= BETA.1;
-            let root = (second / (1.0 - second_power)).sqrt();
-            log_precision +=
-                options.learning_rate * (first / (1.0 - first_power)) / (root + ADAM_EPS);
-        }
-        let prior_precision = log_precision.exp();
-        Ok(EvidenceFit {
-            prior_precision,
-            log_evidence: self.log_evidence(prior_precision)?,
-            slope: self.slope(prior_precision)?,
-        })
-    }
-
-    fn of_blocks(&self, f: impl Fn(&CurvatureBlock) -> Result<f64, Error>) -> Result<f64, Error> {
-        let values: Vec<f64> = self.blocks.iter().map(f).collect::<Result<_, _>>()?;
-        Ok(compensated_sum(values))
-    }
-}
-
-/// Added to the diagonal of a covariance before its root is taken, as the published code does; also
-/// serves the degenerate directions of a covariance whose rows sum to 0.
-const JITTER: f64 = 1e-6;
-
-/// The covariance of one example's logits, gathered block by block.
-#[derive(Debug, Clone, PartialEq)]
-pub struct LogitCovariance {
-    n_classes: usize,
-    values: Vec<f64>,
-}
-
-impl LogitCovariance {
-    /// Zero.
-    pub fn new(n_classes: usize) -> Self {
-        Self { n_classes, values: vec![0.0; n_classes * n_classes] }
-    }
-
-    /// Adds one LoRA matrix's share, `J_W P_W⁻¹ J_Wᵀ`.
-    ///
-    /// `jacobian [n_classes, d_output, d_input]` holds the gradient of every logit by the matrix; it is
-    /// not kept.
-    pub fn add(
-        &mut self,
-        block: &CurvatureBlock,
-        jacobian: &[f64],
-        prior_precision: f64,
-    ) -> Result<(), Error> {
-        let share = block.covariance(jacobian, self.n_classes, prior_precision)?;
-        for (sum, share) in self.values.iter_mut().zip(share) {
-            *sum += share;
-        }
-        Ok(())
-    }
-
-    /// The covariance, `[n_classes, n_classes]`, row-major.
-    pub fn values(&self) -> &[f64] {
-        &self.values
-    }
-}
-
-/// Average softmax of Gaussian logits.
-///
-/// ```text
-/// p = 1/n·Σ_t softmax(f + L·z_t),     L·Lᵀ = Σ + 1e-6·I
-/// ```
-///
-/// # Shapes
-///
-/// | Name         | Shape                    | Unit            |
-/// |--------------|--------------------------|-----------------|
-/// | `logits`     | `[n_classes]`            | nats            |
-/// | `covariance` | `[n_classes, n_classes]` | nats²           |
-/// | `normals`    | `[n_draws, n_classes]`   | standard normal |
-/// | *returns*    | `[n_classes]`            | probability     |
-///
-/// # Errors
-///
-/// No draws, or a covariance that is not positive definite even with the jitter.
-pub fn monte_carlo_softmax(
-    logits: &[f64],
-    covariance: &[f64],
-    normals: &[f64],
-) -> Result<Vec<f64>, Error> {
-    let n_classes = check(logits, covariance)?;
-    let mut jittered = covariance.to_vec();
-    for value in jittered.iter_mut().step_by(n_classes + 1) {
-        *value += JITTER;
-    }
-    let root = Cholesky::new("covariance", &jittered, n_classes)?;
-    let n_draws = normals.len() / n_classes;
-    check_length("normals", normals.len(), n_draws * n_classes)?;
-    let draws: Vec<f64> = normals
-        .chunks_exact(n_classes)
-        .flat_map(|z| root.lower_times(z).into_iter().zip(logits).map(|(v, f)| f + v))
-        .collect();
-    if draws.is_empty() {
-        return Err(Error::length("normals", 0, "at least 1"));
-    }
-    mean_probability(&log_softmax(&draws, n_classes)?, n_draws, n_classes)
-}
-
-/// Softmax of logits shrunk by their own variance.
-///
-/// ```text
-/// p = softmax(f_c / √(1 + π/8·Σ_cc))
-/// ```
-///
-/// `logits` and the result are `[n_classes]`, `covariance` is `[n_classes, n_classes]`.
-///
-/// Source: `MacKay` 1992; for several classes: Gibbs 1998.
-pub fn probit_softmax(logits: &[f64], covariance: &[f64]) -> Result<Vec<f64>, Error> {
-    let n_classes = check(logits, covariance)?;
-    let mut shrunk = Vec::with_capacity(n_classes);
-    for (c, &logit) in logits.iter().enumerate() {
-        let variance = covariance[c * (n_classes + 1)];
-        check_range("variance", variance, 0.0, f64::MAX)?;
-        shrunk.push(logit / (1.0 + std::f64::consts::PI / 8.0 * variance).sqrt());
-    }
-    softmax(&shrunk, n_classes)
-}
-
-/// Mean of the Dirichlet whose Laplace approximation in logit space is this Gaussian.
-///
-/// First the part of the Gaussian that softmax ignores is conditioned away (`1` the vector of ones):
-///
-/// ```text
-/// f' = f − Σ1·(1ᵀf)/(1ᵀΣ1),     Σ' = Σ − Σ1 1ᵀΣ/(1ᵀΣ1)
-/// a_c = (1 − 2/C + exp(f'_c)/C²·Σ_k exp(−f'_k)) / Σ'_cc,     p = a/Σ a
-/// ```
-///
-/// # Errors
-///
-/// The covariance leaves nothing to condition on, or no variance.
-///
-/// `exp(f'_c)·Σ exp(−f'_k)` is computed as `Σ exp(f'_c − f'_k)`; it overflows for logits 700 apart.
-///
-/// Source: Hobbhahn et al. 2022, arXiv:2003.01227.
-pub fn laplace_bridge(logits: &[f64], covariance: &[f64]) -> Result<Vec<f64>, Error> {
-    let n_classes = check(logits, covariance)?;
-    let undefined = |reason| Error::undefined("laplace_bridge", format!("is undefined: {reason}"));
-    let row_sums: Vec<f64> = covariance.chunks(n_classes).map(|row| row.iter().sum()).collect();
-    let total: f64 = row_sums.iter().sum();
-    if !(total > 0.0 && total.is_finite()) {
-        return Err(undefined("the sum of the covariance is not positive"));
-    }
-    let shift = logits.iter().sum::<f64>() / total;
-    let centred: Vec<f64> = logits.iter().zip(&row_sums).map(|(f, s)| f - s * shift).collect();
-    let classes = n_classes as f64;
-    let mut strengths = Vec::with_capacity(n_classes);
-    for (c, &f) in centred.iter().enumerate() {
-        let variance = covariance[c * (n_classes + 1)] - row_sums[c] * row_sums[c] / total;
-        if !(variance > 0.0 && variance.is_finite()) {
-            return Err(undefined("a class has no variance"));
-        }
-        let ratios: f64 = centred.iter().map(|g| (f - g).exp()).sum();
-        strengths.push((1.0 - 2.0 / classes + ratios / (classes * classes)) / variance);
-    }
-    let total: f64 = strengths.iter().sum();
-    if !total.is_finite() {
-        return Err(undefined("logits too far apart"));
-    }
-    Ok(strengths.into_iter().map(|a| a / total).collect())
-}
-
-/// Number of classes, after checking shapes and logits.
-fn check(logits: &[f64], covariance: &[f64]) -> Result<usize, Error> {
-    let n_classes = logits.len();
-    check_at_least("logits", n_classes, 1)?;
-    check_finite("logits", logits)?;
-    check_length("covariance", covariance.len(), n_classes * n_classes)?;
-    Ok(n_classes)
 }
 
 #[cfg(test)]
