@@ -110,7 +110,7 @@ impl Error {
 
     /// A file that is not the JSON that it should be.
     pub(crate) fn json(path: &Path, source: serde_json::Error) -> Self {
-        Self::file(path, format!("holds JSON that cannot be read: {source}"))
+        Self::file(path, format!("has invalid JSON: {source}"))
     }
 
     /// A file whose `key` has another value than it should.

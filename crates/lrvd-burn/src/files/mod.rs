@@ -8,6 +8,7 @@ mod atomic;
 mod gguf;
 mod gguf_file;
 pub(crate) mod host_tensor;
+mod json;
 mod limited;
 mod lock;
 pub(crate) mod ordered_map;
@@ -20,6 +21,7 @@ pub use crate::error::LoadReport;
 pub use atomic::{AtomicDir, check_link, flushes, replace_with, write_atomic};
 pub use gguf_file::{GgufField, GgufFile, write_gguf};
 pub use host_tensor::{HostDType, HostTensor};
+pub use json::{JsonMismatch, from_json};
 pub use limited::{
     SETTINGS_LIMIT, VOCABULARY_LIMIT, first_file, is_dir, is_file, is_there, open_file,
     read_limited, read_text_limited, reject_pointer,

@@ -22,10 +22,12 @@ pub(crate) fn serialize<T: Serialize, S: Serializer>(
     serializer.collect_map(pairs.iter().map(|(key, value)| (key, value)))
 }
 
+/// Reads the pairs of a field; null is none.
 pub(crate) fn deserialize<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Vec<(String, T)>, D::Error> {
-    OrderedMap::deserialize(deserializer).map(|OrderedMap(pairs)| pairs)
+    let pairs = Option::deserialize(deserializer)?;
+    Ok(pairs.map_or_else(Vec::new, |OrderedMap(pairs)| pairs))
 }
 
 impl<T: Serialize> Serialize for OrderedMap<T> {
@@ -54,7 +56,9 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for OrderedMapVisitor<T> {
         let mut seen = BTreeSet::new();
         while let Some((key, value)) = map.next_entry::<String, T>()? {
             if !seen.insert(key.clone()) {
-                return Err(A::Error::custom(format_args!("the key `{key}` is there twice")));
+                return Err(A::Error::custom(format_args!(
+                    "the key `{key}` is there twice, expected every key once"
+                )));
             }
             pairs.push((key, value));
         }

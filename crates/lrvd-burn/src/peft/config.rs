@@ -1,18 +1,18 @@
-//! `adapter_config.json`: the keys that are read, and what becomes of all others.
+//! Reader and writer of `adapter_config.json`.
 //!
 //! PEFT gains keys with every version. A key is either read, harmless, unsupported unless unset, or unknown. An unknown
-//! key is accepted only while it says "not set", so that a future option which changes the result is an error here
-//! instead of a wrong number.
+//! key is accepted only if it is unset, so that a future option which changes the result is an error here instead of a
+//! wrong number.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Value, json};
 
 use crate::error::Error;
 use crate::files::ordered_map::{self, OrderedMap};
-use crate::files::write_atomic;
+use crate::files::{from_json, write_atomic};
 
 /// File name of the configuration in an adapter folder.
 pub(super) const CONFIG_FILE: &str = "adapter_config.json";
@@ -21,27 +21,18 @@ const RANK: &str = "a whole number, 1 or more";
 /// End of the names in an `AdaLoRA` rank pattern.
 const E_SUFFIX: &str = ".lora_E";
 
-/// Keys that cannot change what a trained adapter computes. The `*_config` entries steer
-/// initialisations; those which also alter base weights are errors through `init_lora_weights`.
-const HARMLESS: [&str; 9] = [
-    "auto_mapping",
-    "corda_config",
-    "eva_config",
-    "loftq_config",
-    "lora_ga_config",
-    "megatron_core",
-    "peft_version",
-    "qalora_group_size",
-    "runtime_config",
-];
-
-/// Keys that must be unset or have one of a few values, and what they would change. PEFT resets `init_lora_weights` to
-/// `true` when it converts an adapter that had changed the base weights into one that has not.
-const UNSUPPORTED: [(&str, &[&str], &str); 17] = [
+/// Keys that are not read: name, allowed values besides unset, and effect on the result. A key without an effect may have
+/// any value; the `*_config` entries among them steer initialisations, and those which also alter base weights are errors
+/// through `init_lora_weights`. PEFT resets that key to `true` when it converts an adapter that had changed the base
+/// weights into one that has not.
+const UNREAD: [(&str, &[&str], &str); 26] = [
     ("alora_invocation_tokens", &[], "the adapter would act from an invocation token on"),
     ("arrow_config", &[], "several adapters would be routed by token"),
+    ("auto_mapping", &[], ""),
     ("bias", &["none"], "biases of the base would be replaced"),
+    ("corda_config", &[], ""),
     ("ensure_weight_tying", &[], "adapters of tied layers would be tied"),
+    ("eva_config", &[], ""),
     ("fan_in_fan_out", &[], "base weights would be stored transposed"),
     (
         "init_lora_weights",
@@ -51,9 +42,15 @@ const UNSUPPORTED: [(&str, &[&str], &str); 17] = [
     ),
     ("kasa_config", &[], "base weights would be truncated and the adapter gain a diagonal"),
     ("layer_replication", &[], "base layers would be repeated"),
+    ("loftq_config", &[], ""),
     ("lora_bias", &[], "the up-projection would have a bias"),
+    ("lora_ga_config", &[], ""),
     ("megatron_config", &[], "layers would be split over devices"),
+    ("megatron_core", &[], ""),
     ("monteclora_config", &[], "the adapter would be sampled by another method"),
+    ("peft_version", &[], ""),
+    ("qalora_group_size", &[], ""),
+    ("runtime_config", &[], ""),
     ("target_parameters", &[], "bare parameters would be adapted"),
     ("trainable_token_indices", &[], "rows of the embedding would be replaced"),
     ("use_bdlora", &[], "factors would be block-diagonal"),
@@ -62,7 +59,7 @@ const UNSUPPORTED: [(&str, &[&str], &str); 17] = [
     ("velora_config", &[], "the backward pass would be approximated"),
 ];
 
-/// Which modules are adapted.
+/// Modules that are adapted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged, expecting = "expected a list of names or a text")]
 #[non_exhaustive]
@@ -156,7 +153,8 @@ pub struct PeftConfig {
     pub revision: Option<String>,
     /// PEFT's task, such as `SEQ_CLS` or `CAUSAL_LM`.
     pub task_type: Option<String>,
-    /// Whether the adapter was saved for inference.
+    /// `true` if the adapter was saved for inference.
+    #[serde(deserialize_with = "or_default")]
     pub inference_mode: bool,
     /// Rank where no pattern applies; not used by `AdaLoRA`.
     pub r: usize,
@@ -164,8 +162,9 @@ pub struct PeftConfig {
     pub lora_alpha: f64,
     /// Dropout on the adapter's input in training.
     pub lora_dropout: f64,
-    /// Whether the scale is divided by the root of the rank instead of the rank; without effect for
+    /// `true` if the scale is divided by the root of the rank instead of the rank; without effect for
     /// `AdaLoRA`.
+    #[serde(deserialize_with = "or_default")]
     pub use_rslora: bool,
     /// Modules to adapt.
     pub target_modules: TargetModules,
@@ -181,8 +180,8 @@ pub struct PeftConfig {
     /// Modules that are stored whole, as listed.
     #[serde(deserialize_with = "one_or_many", serialize_with = "null_if_empty")]
     pub modules_to_save: Vec<String>,
-    /// Ranks by pattern, first match first; empty for `AdaLoRA`.
-    #[serde(with = "ordered_map")]
+    /// Ranks by pattern, first match first; empty for `AdaLoRA`, whose key has another form.
+    #[serde(skip_deserializing, serialize_with = "ordered_map::serialize")]
     pub rank_pattern: Vec<(String, usize)>,
     /// Numerators by pattern, first match first; without effect for `AdaLoRA`.
     #[serde(with = "ordered_map")]
@@ -227,8 +226,8 @@ impl PeftConfig {
 
     /// Writes the keys that every PEFT version knows, sorted as PEFT does, and later options where they are set.
     pub(super) fn write(&self, file: &Path) -> Result<(), Error> {
-        let mut text = serde_json::to_vec_pretty(&self.document(file)?)
-            .map_err(|source| Error::json(file, source))?;
+        let text = self.document().and_then(|document| serde_json::to_vec_pretty(&document));
+        let mut text = text.map_err(|source| Error::json(file, source))?;
         text.push(b'\n');
         write_atomic(file, &text)
     }
@@ -241,7 +240,7 @@ impl PeftConfig {
         }
     }
 
-    /// The same configuration with these modules alone as its targets, without patterns and filters.
+    /// This configuration with these modules alone as its targets, without patterns and filters.
     pub(super) fn of_modules(&self, paths: Vec<String>) -> Self {
         Self {
             target_modules: TargetModules::Names(paths),
@@ -271,7 +270,7 @@ impl PeftConfig {
         modules
     }
 
-    /// Whether a parameter is in one of the modules that are stored whole.
+    /// `true` if a parameter is in one of the modules that are stored whole.
     ///
     /// As in PEFT, a module is one of them if its path *ends* in a listed name, dot or no dot.
     pub fn saves(&self, parameter: &str) -> bool {
@@ -283,47 +282,49 @@ impl PeftConfig {
 
     /// The configuration in the text of `file`.
     pub(super) fn parse(file: &Path, text: &[u8]) -> Result<Self, Error> {
-        let mut keys = entries(file, text)?;
-        // Absent and null are the same.
-        keys.retain(|(_, entry)| *entry != Entry::Plain(Value::Null));
-        let find = |key: &str| {
-            let entry = keys.iter().find(|(name, _)| name == key).map(|(_, entry)| json!(entry));
-            entry.unwrap_or_default()
-        };
-        let peft_type = find("peft_type");
-        let method = match peft_type.as_str() {
+        let json = |source| Error::json(file, source);
+        let OrderedMap(keys) = serde_json::from_slice(text).map_err(json)?;
+        let document: Value = Value::Object(keys.into_iter().collect());
+        let method = match document["peft_type"].as_str() {
             Some("LORA") => PeftMethod::Lora,
-            Some("ADALORA") => PeftMethod::AdaLora(convert(file, &keys)?),
-            _ => return Err(wrong(file, "peft_type", "`LORA` or `ADALORA`", &peft_type)),
+            Some("ADALORA") => PeftMethod::AdaLora(read(file, text, &document)?),
+            _ => {
+                return Err(value_error(
+                    file,
+                    "peft_type",
+                    "`LORA` or `ADALORA`",
+                    document.get("peft_type"),
+                ));
+            }
         };
         // PEFT would look the names up by architecture; a saved adapter has them written out.
-        if find("target_modules").is_null() {
-            let expected = "a list of names or a text";
-            return Err(wrong(file, "target_modules", expected, &Value::Null));
+        if document["target_modules"].is_null() {
+            return Err(value_error(file, "target_modules", "a list of names or a text", None));
         }
-        // Of `AdaLoRA` this key has another form, which was read above.
-        let is_own = |key: &str| method == PeftMethod::Lora || key != "rank_pattern";
-        let own: Vec<_> = keys.iter().filter(|(key, _)| is_own(key)).cloned().collect();
-        let mut config = Self { method, ..convert(file, &own)? };
+        let mut config = Self { method, ..read(file, text, &document)? };
+        if config.method == PeftMethod::Lora {
+            config.rank_pattern = read::<Ranks>(file, text, &document)?.rank_pattern;
+        }
         if matches!(&config.target_modules, TargetModules::Regex(text) if text.eq_ignore_ascii_case("all-linear"))
         {
             config.target_modules = TargetModules::AllLinear;
         }
         config.exclude_modules =
             config.exclude_modules.filter(|targets| !is_unset(&json!(targets)));
-        if let Some((key, expected, found)) = config.fault() {
-            return Err(wrong(file, &key, expected, &found));
+        if let Some((key, expected, found)) = config.invalid_key() {
+            return Err(value_error(file, &key, expected, Some(&found)));
         }
-        let known = config.entries(file)?;
-        let is_read = |key: &str| key == "peft_type" || known.iter().any(|(name, _)| name == key);
-        for (key, entry) in keys.iter().filter(|(key, _)| !is_read(key)) {
-            check_unread(file, key, &json!(entry))?;
+        let known = config.entries().map_err(json)?;
+        for (key, value) in document.as_object().into_iter().flatten() {
+            if key != "peft_type" && !known.contains_key(key) {
+                check_unread(file, key, value)?;
+            }
         }
         Ok(config)
     }
 
     /// The first value that fails the checks of PEFT itself, as key, expected and found.
-    fn fault(&self) -> Option<(String, &'static str, Value)> {
+    fn invalid_key(&self) -> Option<(String, &'static str, Value)> {
         let fault = |key: &str, expected, found| Some((key.to_owned(), expected, found));
         let (numbers, lists) = (&self.layers_to_transform, &self.layers_pattern);
         if self.r == 0 {
@@ -355,8 +356,8 @@ impl PeftConfig {
     }
 
     /// The document to write, keys sorted.
-    pub(super) fn document(&self, file: &Path) -> Result<OrderedMap<Entry>, Error> {
-        let mut entries = self.entries(file)?;
+    pub(super) fn document(&self) -> serde_json::Result<BTreeMap<String, Entry>> {
+        let mut entries = self.entries()?;
         let fixed = [
             ("bias", json!("none")),
             ("fan_in_fan_out", json!(false)),
@@ -365,24 +366,20 @@ impl PeftConfig {
             ("use_dora", json!(false)),
         ];
         entries.extend(fixed.map(|(key, value)| (key.to_owned(), Entry::Plain(value))));
-        entries.sort_by(|(one, _), (two, _)| one.cmp(two));
-        Ok(OrderedMap(entries))
+        Ok(entries)
     }
 
     /// Every key that is set or always written, with its value.
-    fn entries(&self, file: &Path) -> Result<Vec<(String, Entry)>, Error> {
-        let json = |source| Error::json(file, source);
-        let mut all = entries(file, &serde_json::to_vec(self).map_err(json)?)?;
+    fn entries(&self) -> serde_json::Result<BTreeMap<String, Entry>> {
+        let mut all: BTreeMap<_, _> = serde_json::from_slice(&serde_json::to_vec(self)?)?;
         if let PeftMethod::AdaLora(adalora) = &self.method {
-            all.retain(|(key, _)| key != "rank_pattern");
-            all.extend(entries(file, &serde_json::to_vec(adalora).map_err(json)?)?);
+            let own: BTreeMap<_, _> = serde_json::from_slice(&serde_json::to_vec(adalora)?)?;
+            all.extend(own);
         }
-        for (_, entry) in &mut all {
+        for entry in all.values_mut() {
             match entry {
                 Entry::Object(OrderedMap(pairs)) => {
-                    for (_, value) in pairs {
-                        shorten(value);
-                    }
+                    pairs.iter_mut().for_each(|(_, value)| shorten(value));
                 }
                 Entry::Plain(value) => shorten(value),
             }
@@ -391,84 +388,63 @@ impl PeftConfig {
     }
 }
 
-/// A value of the document. An object keeps the order of its keys; one with a key that is there
-/// twice reads as plain value, which [`entries`] rejects.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// Value of the document. An object keeps the order of its keys.
+#[derive(Debug, Serialize, Deserialize)]
 #[serde(untagged)]
 pub(super) enum Entry {
     Object(OrderedMap<Value>),
     Plain(Value),
 }
 
-/// The keys of a document in the order of the file, each once at both levels.
-fn entries(file: &Path, text: &[u8]) -> Result<Vec<(String, Entry)>, Error> {
-    let OrderedMap(keys) =
-        serde_json::from_slice(text).map_err(|source| Error::json(file, source))?;
-    for (key, entry) in &keys {
-        if let Entry::Plain(value @ Value::Object(_)) = entry {
-            return Err(wrong(file, key, "an object with every key once", value));
-        }
-    }
-    Ok(keys)
+/// The key of a `LoRA` configuration that has another form in one of `AdaLoRA`.
+#[derive(Deserialize)]
+struct Ranks {
+    #[serde(default, deserialize_with = "ordered_map::deserialize")]
+    rank_pattern: Vec<(String, usize)>,
 }
 
-/// Reads what a `T` has among the keys; an error names the first key whose value does not fit.
-fn convert<T: DeserializeOwned>(file: &Path, keys: &[(String, Entry)]) -> Result<T, Error> {
-    let read = || serde_json::from_str(&serde_json::to_string(&OrderedMap(keys.to_vec()))?);
-    let misfit = |key: &str, value: Value| T::deserialize(json!({ key: value })).err();
-    read().map_err(|whole| {
-        for (key, entry) in keys {
-            let Some(error) = misfit(key, json!(entry)) else { continue };
-            if let Entry::Object(OrderedMap(pairs)) = entry
-                && misfit(key, json!({})).is_none()
-            {
-                for (name, value) in pairs {
-                    if let Some(error) = misfit(key, json!({ name: value })) {
-                        return wrong(file, &format!("{key}.{name}"), expected(&error), value);
-                    }
-                }
-            }
-            return wrong(file, key, expected(&error), &json!(entry));
-        }
-        Error::json(file, whole)
-    })
+/// Reads the keys of a `T`; the error names the first that does not fit.
+fn read<'de, T: Deserialize<'de>>(
+    file: &Path,
+    text: &'de [u8],
+    document: &Value,
+) -> Result<T, Error> {
+    from_json(&mut serde_json::Deserializer::from_slice(text), document)
+        .map_err(|error| value_error(file, &error.key, error.expected, error.found.as_ref()))
 }
 
-/// What serde expected, without its names of Rust's types.
-fn expected(error: &serde_json::Error) -> String {
-    let text = error.to_string();
-    match text.rsplit_once("expected ").map_or(text.as_str(), |(_, expected)| expected) {
-        "f64" => "a number".to_owned(),
-        "usize" => "a whole number, 0 or more".to_owned(),
-        other => other.to_owned(),
-    }
-}
-
-/// The error of a key's value.
-fn wrong(file: &Path, key: &str, expected: impl std::fmt::Display, found: &Value) -> Error {
-    let found = if found.is_null() { "nothing".to_owned() } else { found.to_string() };
+/// Error of the value of a key.
+fn value_error(
+    file: &Path,
+    key: &str,
+    expected: impl std::fmt::Display,
+    found: Option<&Value>,
+) -> Error {
+    let found = found.filter(|found| !found.is_null());
+    let found = found.map_or_else(|| "nothing".to_owned(), Value::to_string);
     Error::value(file, key, expected, format_args!("`{found}`"))
 }
 
 /// Checks a key that is not read.
 fn check_unread(file: &Path, key: &str, value: &Value) -> Result<(), Error> {
-    let row = UNSUPPORTED.iter().find(|(name, ..)| *name == key);
-    let text = value.as_str().map_or_else(|| value.to_string(), str::to_ascii_lowercase);
-    let is_allowed = row.is_some_and(|(_, allowed, _)| allowed.contains(&text.as_str()));
-    if HARMLESS.contains(&key) || is_unset(value) || is_allowed {
+    if is_unset(value) {
         return Ok(());
     }
-    let Some((_, _, reason)) = row else {
+    let Some((_, allowed, effect)) = UNREAD.iter().find(|(name, ..)| *name == key) else {
         let what = format!(
-            "has the unknown key `{key}` = `{value}`; only null, false or empty can be passed over"
+            "has the unknown key `{key}` = `{value}`; unknown keys are only ignored if null, false or empty"
         );
         return Err(Error::file(file, what));
     };
-    let what = format!("has `{key}` = `{value}`, which is not supported: {reason}");
+    let text = value.as_str().map_or_else(|| value.to_string(), str::to_ascii_lowercase);
+    if effect.is_empty() || allowed.contains(&text.as_str()) {
+        return Ok(());
+    }
+    let what = format!("has `{key}` = `{value}`, which is not supported: {effect}");
     Err(Error::Unsupported { path: file.to_path_buf(), what })
 }
 
-/// Whether the value says "not set": null, false, or an empty text, list or object.
+/// `true` if the value is null, false, or an empty text, list or object.
 fn is_unset(value: &Value) -> bool {
     match value {
         Value::String(text) => text.is_empty(),
@@ -487,6 +463,13 @@ fn shorten(value: &mut Value) {
     }
 }
 
+/// Reads a value; null is the default.
+fn or_default<'de, T: Default + Deserialize<'de>, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<T, D::Error> {
+    Option::deserialize(deserializer).map(Option::unwrap_or_default)
+}
+
 fn all_linear<S: Serializer>(serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str("all-linear")
 }
@@ -501,9 +484,10 @@ fn one_or_many<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
         One(T),
         Many(Vec<T>),
     }
-    Ok(match OneOrMany::deserialize(deserializer)? {
-        OneOrMany::One(value) => vec![value],
-        OneOrMany::Many(values) => values,
+    Ok(match Option::deserialize(deserializer)? {
+        None => Vec::new(),
+        Some(OneOrMany::One(value)) => vec![value],
+        Some(OneOrMany::Many(values)) => values,
     })
 }
 
@@ -524,7 +508,8 @@ mod kept {
         deserializer: D,
     ) -> Result<Kept, D::Error> {
         let mut kept = Vec::new();
-        for (key, flags) in OrderedMap::deserialize(deserializer)?.0 {
+        let pairs = Option::<OrderedMap<_>>::deserialize(deserializer)?;
+        for (key, flags) in pairs.into_iter().flat_map(|OrderedMap(pairs)| pairs) {
             let path = key.strip_suffix(E_SUFFIX).or_else(|| {
                 let (start, adapter_name) = key.rsplit_once('.')?;
                 start.strip_suffix(E_SUFFIX).filter(|_| !adapter_name.is_empty())
