@@ -16,7 +16,7 @@ pub enum Error {
     #[error("cannot read `{file}`")]
     Read { file: PathBuf, source: io::Error },
     /// A file is not JSON of the expected form.
-    #[error("`{file}` is not the JSON that was expected")]
+    #[error("invalid JSON in `{file}`")]
     Json { file: PathBuf, source: serde_json::Error },
     /// A value of a file is missing, of another type, out of range, or contradicts another.
     #[error("`{file}`: `{key}` should be {expected}, found {found}")]

@@ -1,15 +1,14 @@
-//! Objects in JSON files: the values of their keys are checked by tables, serde reads them, and what nothing reads is
-//! reported.
+//! Objects in JSON files. Serde reads and checks the values; keys that nothing reads are reported.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::path::Path;
 
-use lrvd_burn::files::{SETTINGS_LIMIT, read_limited};
+use lrvd_burn::files::{SETTINGS_LIMIT, from_json, read_limited};
 use lrvd_core::error::quoted;
 use serde::Deserialize;
-use serde::de::{DeserializeOwned, Deserializer};
+use serde::de::{DeserializeOwned, Deserializer, Error as _};
 use serde_json::{Map, Value};
 
 use crate::error::{Error, Result};
@@ -29,29 +28,21 @@ const HARMLESS: &str = "
 const DEFAULT_ONLY: &str = "
     add_cross_attention cross_attention_hidden_size is_decoder is_encoder_decoder pruned_heads
     quantization_config sliding_window tie_encoder_decoder";
-/// Sizes that every model's configuration states.
-const REQUIRED: &str =
-    "hidden_size num_attention_heads num_hidden_layers intermediate_size vocab_size";
-/// Further sizes above 0.
-const COUNTS: &str =
-    "embedding_size head_dim max_position_embeddings num_key_value_heads num_labels";
-const PROBABILITIES: &str = "attention_dropout attention_probs_dropout_prob classifier_dropout \
-                             cls_dropout hidden_dropout_prob pooler_dropout";
-const FLAGS: &str = "position_biased_input relative_attention share_att_key tie_word_embeddings";
-
 /// Largest size: 2³¹ elements in one dimension are far beyond any model.
-const LARGEST: i64 = i32::MAX as i64;
+const LARGEST: usize = i32::MAX as usize;
 
-/// The object in a file. Lists of keys are words with spaces between them.
+/// An object in a file.
 pub(crate) struct JsonObject<'a> {
     pub(crate) file: &'a Path,
+    /// Start of the names of keys in errors: empty, or the key of the object and a dot.
+    prefix: String,
     pub(crate) map: Map<String, Value>,
 }
 
 impl<'a> JsonObject<'a> {
     pub(crate) fn parse(text: &[u8], file: &'a Path) -> Result<Self> {
         let map = serde_json::from_slice(text).map_err(Error::json(file))?;
-        Ok(Self { file, map })
+        Ok(Self { file, prefix: String::new(), map })
     }
 
     pub(crate) fn open(file: &'a Path) -> Result<Self> {
@@ -59,119 +50,46 @@ impl<'a> JsonObject<'a> {
         Self::parse(&text, file)
     }
 
-    /// Replaces the object at `key` by its entries under `key.entry`.
-    pub(crate) fn flatten(&mut self, key: &str) -> Result<()> {
-        self.check(key, "an object or null", Value::is_object)?;
-        if let Some(Value::Object(object)) = self.map.remove(key) {
-            let entries = object.into_iter().filter(|(_, value)| !value.is_null());
-            self.map.extend(entries.map(|(entry, value)| (format!("{key}.{entry}"), value)));
-        }
-        Ok(())
-    }
-
     /// The value of a key; a null counts as absent, as it does for transformers' `getattr` defaults.
     pub(crate) fn get(&self, key: &str) -> Option<&Value> {
         self.map.get(key).filter(|value| !value.is_null())
     }
 
-    /// Removes nulls, and sets the absent keys among `defaults`.
+    /// Removes nulls and ids of -1, which some files write for "none", and sets the absent keys among `defaults`.
     pub(crate) fn fill(&mut self, defaults: Value) {
-        self.map.retain(|_, value| !value.is_null());
+        self.map
+            .retain(|key, value| !value.is_null() && !(key.ends_with("_token_id") && *value == -1));
         let Value::Object(defaults) = defaults else { return };
         for (key, value) in defaults {
             self.map.entry(key).or_insert(value);
         }
     }
 
-    /// The error that the value of `key` is not as `expected`.
+    /// Name of a key in errors.
+    pub(crate) fn key(&self, key: &str) -> String {
+        format!("{}{key}", self.prefix)
+    }
+
+    /// Error of a value of `key` that is not as `expected`.
     pub(crate) fn wrong(&self, key: &str, expected: impl Into<String>) -> Error {
         let found = self.get(key).map_or_else(|| "nothing".to_owned(), shown);
-        Error::format(self.file, key, expected, found)
+        Error::format(self.file, self.key(key), expected, found)
     }
 
-    /// The error that the value of `key` is none of the supported ones.
+    /// Error of a value of `key` that is not a supported one.
     pub(crate) fn unsupported(&self, key: &str, supported: impl Into<String>) -> Error {
         let found = self.get(key).map_or_else(String::new, plain);
-        Error::unsupported(self.file, key, found, supported)
+        Error::unsupported(self.file, self.key(key), found, supported)
     }
 
-    /// Checks the values of those `keys` that are there.
-    pub(crate) fn check(
-        &self,
-        keys: &str,
-        expected: &str,
-        allowed: impl Fn(&Value) -> bool,
-    ) -> Result<()> {
-        match keys.split_whitespace().find(|key| self.get(key).is_some_and(|value| !allowed(value)))
-        {
-            Some(key) => Err(self.wrong(key, expected)),
-            None => Ok(()),
-        }
+    /// The one of `names` that is the value of `key`; `None` without a value.
+    pub(crate) fn name<'n>(&self, key: &str, names: &[&'n str]) -> Result<Option<&'n str>> {
+        let Some(found) = self.get(key) else { return Ok(None) };
+        let name = names.iter().find(|name| *found == ***name);
+        name.map(|&name| Some(name)).ok_or_else(|| self.unsupported(key, quoted(names)))
     }
 
-    /// Checks numbers of things, at least `least`.
-    pub(crate) fn check_counts(&self, keys: &str, least: i64) -> Result<()> {
-        let expected = format!("an integer from {least} to {LARGEST}");
-        let range = least..=LARGEST;
-        self.check(keys, &expected, |value| value.as_i64().is_some_and(|n| range.contains(&n)))
-    }
-
-    /// Checks numbers; `expected` describes `range`.
-    pub(crate) fn check_numbers(
-        &self,
-        keys: &str,
-        expected: &str,
-        range: RangeInclusive<f64>,
-    ) -> Result<()> {
-        self.check(keys, expected, |value| value.as_f64().is_some_and(|n| range.contains(&n)))
-    }
-
-    /// Checks the values of a `config.json` that do not depend on others.
-    pub(crate) fn check_model(&mut self, model_type: &str) -> Result<()> {
-        self.require("model_type", &format!("`{model_type}`"))?;
-        self.take_only(&[("model_type", model_type.into())])?;
-        self.require(REQUIRED, "an integer of at least 1")?;
-        self.check_counts(REQUIRED, 1)?;
-        self.check_counts(COUNTS, 1)?;
-        // Some files write -1 for "none".
-        self.map.retain(|key, id| !key.ends_with("_token_id") || *id != -1);
-        self.check_counts("type_vocab_size bos_token_id pad_token_id", 0)?;
-        self.check_numbers(PROBABILITIES, "a number from 0 to 1", 0.0..=1.0)?;
-        self.check_numbers("initializer_range", "a number of at least 0", 0.0..=f64::MAX)?;
-        let above = f64::MIN_POSITIVE..=1.0;
-        self.check_numbers("layer_norm_eps rms_norm_eps", "a number above 0 and at most 1", above)?;
-        self.check(FLAGS, "true or false", Value::is_boolean)
-    }
-
-    /// Checks a text that is one of a few names.
-    pub(crate) fn check_names(&self, key: &str, names: &[&str]) -> Result<()> {
-        self.check(key, "a string", Value::is_string)?;
-        match self.get(key).and_then(Value::as_str) {
-            Some(found) if !names.contains(&found) => Err(self.unsupported(key, quoted(names))),
-            _ => Ok(()),
-        }
-    }
-
-    /// `hidden_size` over `num_attention_heads`, which were checked.
-    pub(crate) fn head_width(&self) -> Result<usize> {
-        let hidden = self.count("hidden_size").unwrap_or(0);
-        let heads = self.count("num_attention_heads").unwrap_or(1);
-        if hidden.is_multiple_of(heads) {
-            return Ok(hidden / heads);
-        }
-        let expected = format!("a multiple of `num_attention_heads` = {heads}");
-        Err(self.wrong("hidden_size", expected))
-    }
-
-    /// Checks that every one of `keys` is there.
-    pub(crate) fn require(&self, keys: &str, expected: &str) -> Result<()> {
-        match keys.split_whitespace().find(|key| self.get(key).is_none()) {
-            Some(key) => Err(self.wrong(key, expected)),
-            None => Ok(()),
-        }
-    }
-
-    /// Takes keys out that may only have one value, or be absent.
+    /// Removes keys that may only have one value, or be absent.
     pub(crate) fn take_only(&mut self, values: &[(&str, Value)]) -> Result<()> {
         for (key, supported) in values {
             let same = |found: &Value| {
@@ -189,29 +107,98 @@ impl<'a> JsonObject<'a> {
         Ok(())
     }
 
-    /// The number at a key that was checked.
-    pub(crate) fn number(&self, key: &str) -> Option<f64> {
-        self.get(key)?.as_f64()
+    /// Removes `model_type`, which must be one of `known`.
+    pub(crate) fn take_model_type<'n>(&mut self, known: &[&'n str]) -> Result<&'n str> {
+        let key = "model_type";
+        let found = self.name(key, known)?.ok_or_else(|| self.wrong(key, quoted(known)))?;
+        self.map.remove(key);
+        Ok(found)
     }
 
-    /// The integer at a key that was checked.
-    pub(crate) fn count(&self, key: &str) -> Option<usize> {
-        self.get(key)?.as_u64().map(|n| n as usize)
+    /// Removes the object at `key`; `None` without one.
+    pub(crate) fn take_object(&mut self, key: &str) -> Result<Option<Self>> {
+        let mut map = match self.get(key).cloned() {
+            None => return Ok(None),
+            Some(Value::Object(map)) => map,
+            Some(_) => return Err(self.wrong(key, "an object or null")),
+        };
+        self.map.remove(key);
+        map.retain(|_, value| !value.is_null());
+        Ok(Some(Self { file: self.file, prefix: format!("{key}."), map }))
     }
 
-    /// The object as a `T`.
-    pub(crate) fn read<T: DeserializeOwned>(mut self) -> Result<T> {
+    /// Removes `key` and reads it as a `T`; `None` without a value.
+    pub(crate) fn take<T: DeserializeOwned>(&mut self, key: &str) -> Result<Option<T>> {
+        let entry = self.map.remove_entry(key).filter(|(_, value)| !value.is_null());
+        let mut read: BTreeMap<String, T> = self.parse_map(entry.into_iter().collect())?;
+        Ok(read.remove(key))
+    }
+
+    /// The object as a `T`; keys of [`DEFAULT_ONLY`] must be off.
+    pub(crate) fn read<T: DeserializeOwned>(&mut self) -> Result<T> {
         for key in DEFAULT_ONLY.split_whitespace() {
             if self.get(key).is_some_and(|value| !is_off(value)) {
                 return Err(self.unsupported(key, "null, false or empty"));
             }
             self.map.remove(key);
         }
-        serde_json::from_value(Value::Object(self.map)).map_err(Error::json(self.file))
+        self.parse_map(self.map.clone())
+    }
+
+    pub(crate) fn parse_map<T: DeserializeOwned>(&self, map: Map<String, Value>) -> Result<T> {
+        let value = Value::Object(map);
+        from_json(&value, &value).map_err(|error| {
+            let found = error.found.map_or_else(|| "nothing".to_owned(), shown);
+            Error::format(self.file, self.key(&error.key), error.expected, found)
+        })
     }
 }
 
-/// The keys of no field that may change something, sorted: for `#[serde(flatten)]`.
+/// Width of a head: `hidden_size` over `num_attention_heads`.
+pub(crate) fn head_width(file: &Path, hidden: usize, heads: usize) -> Result<usize> {
+    if hidden.is_multiple_of(heads) {
+        return Ok(hidden / heads);
+    }
+    let expected = format!("a multiple of `num_attention_heads` = {heads}");
+    Err(Error::format(file, "hidden_size", expected, shown(hidden)))
+}
+
+/// Reads a value in `range`, which `expected` describes.
+pub(crate) fn ranged<'de, T: Deserialize<'de> + PartialOrd, D: Deserializer<'de>>(
+    deserializer: D,
+    range: RangeInclusive<T>,
+    expected: &str,
+) -> Result<T, D::Error> {
+    let value = T::deserialize(deserializer).ok().filter(|value| range.contains(value));
+    value.ok_or_else(|| D::Error::custom(format_args!("expected {expected}")))
+}
+
+pub(crate) fn size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<usize, D::Error> {
+    ranged(deserializer, 1..=LARGEST, "an integer from 1 to 2147483647")
+}
+
+/// A size.
+#[derive(Deserialize)]
+pub(crate) struct Size(#[serde(deserialize_with = "size")] pub(crate) usize);
+
+/// A probability.
+#[derive(Deserialize)]
+pub(crate) struct Probability(#[serde(deserialize_with = "probability")] pub(crate) f64);
+
+pub(crate) fn probability<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+    ranged(deserializer, 0.0..=1.0, "a number from 0 to 1")
+}
+
+/// A constant that is added to a variance.
+pub(crate) fn epsilon<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+    ranged(deserializer, f64::MIN_POSITIVE..=1.0, "a number above 0 and at most 1")
+}
+
+pub(crate) fn deviation<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+    ranged(deserializer, 0.0..=f64::MAX, "a number of at least 0")
+}
+
+/// Keys without a field that may change something, sorted: for `#[serde(flatten)]`.
 pub(crate) fn unknown<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
     let keys = BTreeMap::<String, Value>::deserialize(deserializer)?.into_keys();
     let harmless =
@@ -237,7 +224,7 @@ pub(crate) fn plain(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// Whether the value switches its feature off.
+/// `true` if the value switches its feature off.
 fn is_off(value: &Value) -> bool {
     match value {
         Value::Bool(on) => !on,

@@ -6,8 +6,6 @@
 mod auto;
 mod batch;
 pub mod chat;
-#[cfg(test)]
-mod config_tests;
 pub mod deberta;
 mod error;
 mod json;

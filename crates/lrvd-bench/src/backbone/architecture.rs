@@ -50,7 +50,7 @@ impl Architecture {
         let config: Value = read_json(&file)?;
         let (found, encoders) = (&config["model_type"], Family::ALL.map(Family::model_type));
         match found.as_str() {
-            Some(kind) if LlamaFamily::of(kind).is_some() => {
+            Some(kind) if LlamaFamily::from_model_type(kind).is_some() => {
                 Ok(Self::Llama(LlamaConfig::read(&file)?))
             }
             Some(kind) if encoders.contains(&kind) => {

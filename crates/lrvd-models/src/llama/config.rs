@@ -1,4 +1,4 @@
-//! The settings of a `config.json` of Llama, Mistral or Qwen.
+//! Settings of a `config.json` of Llama, Mistral or Qwen.
 //!
 //! Typed, checked once, with transformers' defaults; both spellings of the rotary settings are read (`rope_theta` and
 //! `rope_scaling` at the top level, or `rope_parameters` of transformers 5). A value that would change the result and
@@ -8,12 +8,14 @@ use std::path::Path;
 
 use lrvd_burn::files::is_file;
 use lrvd_core::error::quoted;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 
 use super::family::{LlamaFamily, Window};
 use crate::error::{Error, Result};
-use crate::json::{JsonObject, plain, shown, unknown};
+use crate::json::{
+    JsonObject, Size, deviation, epsilon, head_width, probability, ranged, shown, size, unknown,
+};
 
 /// Wider heads are those of a damaged file, whose rotary tables must not be made.
 const WIDEST_HEAD: usize = 1 << 16;
@@ -32,21 +34,29 @@ pub struct LlamaConfig {
     #[serde(skip)]
     pub family: LlamaFamily,
     /// Rows of the word embedding; at least 1.
+    #[serde(deserialize_with = "size")]
     pub vocab_size: usize,
     /// Width of the hidden states.
+    #[serde(deserialize_with = "size")]
     pub hidden_size: usize,
     /// Width between the feed-forward projections.
+    #[serde(deserialize_with = "size")]
     pub intermediate_size: usize,
     /// Number of layers; at least 1.
+    #[serde(deserialize_with = "size")]
     pub num_hidden_layers: usize,
     /// Number of query heads.
+    #[serde(deserialize_with = "size")]
     pub num_attention_heads: usize,
     /// Number of key and value heads; divides the number of query heads. As many: multi-head attention; one:
     /// multi-query; between: grouped-query.
+    #[serde(default, deserialize_with = "size")]
     pub num_key_value_heads: usize,
     /// Width of a head, even; heads times this need not be `hidden_size`.
+    #[serde(default, deserialize_with = "size")]
     pub head_dim: usize,
     /// Longest input of the training, in tokens. Not enforced: longer ones are used as they are.
+    #[serde(deserialize_with = "size")]
     pub max_position_embeddings: usize,
     /// Biases of the query, key and value projections; of the output projection see [`Self::output_bias`].
     pub attention_bias: bool,
@@ -54,8 +64,10 @@ pub struct LlamaConfig {
     #[serde(skip)]
     pub sliding_window: Option<SlidingWindow>,
     /// Added to the mean square in every norm.
+    #[serde(deserialize_with = "epsilon")]
     pub rms_norm_eps: f64,
     /// Base of the rotary wavelengths.
+    #[serde(skip)]
     pub rope_theta: f64,
     /// Stretching of the rotary wavelengths, if any.
     #[serde(skip)]
@@ -63,13 +75,15 @@ pub struct LlamaConfig {
     /// The head is the word embedding, transposed.
     pub tie_word_embeddings: bool,
     /// Dropout probability of the attention weights in training.
+    #[serde(deserialize_with = "probability")]
     pub attention_dropout: f64,
     /// Standard deviation of new weights.
+    #[serde(deserialize_with = "deviation")]
     pub initializer_range: f64,
     /// Token that starts a text.
     pub bos_token_id: Option<u32>,
     /// Tokens that end a text; newer models have several.
-    #[serde(rename = "eos_token_id")]
+    #[serde(skip)]
     pub eos_token_ids: Vec<u32>,
     /// Padding token, where there is one.
     pub pad_token_id: Option<u32>,
@@ -79,17 +93,25 @@ pub struct LlamaConfig {
 }
 
 /// Stretching of the long rotary wavelengths, type `llama3`; `rope.rs` has the formula.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 pub struct Llama3Scaling {
-    /// By how much the longest wavelengths grow; at least 1.
+    /// Growth of the longest wavelengths; at least 1.
+    #[serde(deserialize_with = "growth")]
     pub factor: f64,
     /// Wavelengths of more than the training length divided by this grow by `factor`.
+    #[serde(deserialize_with = "divisor")]
     pub low_freq_factor: f64,
     /// Wavelengths of less than the training length divided by this stay; above `low_freq_factor`.
+    #[serde(deserialize_with = "divisor")]
     pub high_freq_factor: f64,
     /// Length of the training before stretching, in tokens.
+    #[serde(deserialize_with = "size")]
     pub original_max_position_embeddings: usize,
 }
+
+/// Keys of a [`Llama3Scaling`].
+const FACTORS: [&str; 4] =
+    ["factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"];
 
 /// Attention to the nearest tokens.
 ///
@@ -108,35 +130,37 @@ pub struct SlidingWindow {
     pub tokens: usize,
     /// Of the layers beyond `layers`, those from this one on have the window.
     first: usize,
-    /// Whether a layer has the window, where the file lists the layers; else empty.
+    /// `true` for a layer with the window, where the file lists the layers; else empty.
     layers: Vec<bool>,
 }
 
 impl SlidingWindow {
-    /// Whether a layer has the window.
+    /// `true` if the layer has the window.
     pub fn is_of(&self, layer: usize) -> bool {
         self.layers.get(layer).copied().unwrap_or(layer >= self.first)
     }
 }
 
 impl LlamaConfig {
-    /// Whether the output projection has a bias: where the others have one, except in Qwen2.
+    /// `true` if the output projection has a bias: where the others have one, except in Qwen2.
     pub fn output_bias(&self) -> bool {
-        self.attention_bias && self.family.row().bias.is_none()
+        self.attention_bias && self.family.spec().bias.is_none()
     }
 
-    /// Whether queries and keys are normalised before the rotation, head by head.
+    /// `true` if queries and keys are normalised before the rotation, head by head.
     pub fn head_norms(&self) -> bool {
-        self.family.row().head_norms
+        self.family.spec().head_norms
     }
 
     /// Reads a `config.json`, and of a `generation_config.json` beside it the tokens that end a text, of which it often
     /// has more.
     pub fn read(file: &Path) -> Result<Self> {
-        let mut config = Self::of(JsonObject::open(file)?)?;
+        let mut config = Self::from_object(JsonObject::open(file)?)?;
         let beside = file.with_file_name("generation_config.json");
         if is_file(&beside)? {
-            for id in end_tokens(&JsonObject::open(&beside)?)? {
+            let mut json = JsonObject::open(&beside)?;
+            json.fill(Value::Null);
+            for id in end_tokens(&mut json)? {
                 if !config.eos_token_ids.contains(&id) {
                     config.eos_token_ids.push(id);
                 }
@@ -147,205 +171,194 @@ impl LlamaConfig {
 
     /// Reads the text of a `config.json`; `file` is only named in errors.
     pub fn parse(text: &[u8], file: &Path) -> Result<Self> {
-        Self::of(JsonObject::parse(text, file)?)
+        Self::from_object(JsonObject::parse(text, file)?)
     }
 
-    fn of(mut json: JsonObject<'_>) -> Result<Self> {
-        let types = LlamaFamily::model_types();
-        json.require("model_type", &quoted(types))?;
-        json.check_names("model_type", &types)?;
-        let named = json.get("model_type").and_then(Value::as_str).and_then(LlamaFamily::of);
-        let family = named.unwrap_or_default();
-        let row = family.row();
+    fn from_object(mut json: JsonObject<'_>) -> Result<Self> {
+        let model_type = json.take_model_type(&LlamaFamily::model_types())?;
+        let family = LlamaFamily::from_model_type(model_type).unwrap_or_default();
+        let spec = family.spec();
         // A null is "as many as queries", or no window; without the key the family's default applies.
         let is_absent = |key: &str| !json.map.contains_key(key);
-        let key_heads = row.key_heads.filter(|_| is_absent("num_key_value_heads"));
-        let window = is_absent("sliding_window").then_some(WINDOW);
+        let key_heads = spec.key_heads.filter(|_| is_absent("num_key_value_heads"));
+        let default_window = is_absent("sliding_window").then_some(WINDOW);
         json.fill(json!({
             "attention_dropout": 0.0, "initializer_range": 0.02, "rms_norm_eps": 1e-6,
-            "max_position_embeddings": row.positions, "tie_word_embeddings": false,
+            "max_position_embeddings": spec.positions, "tie_word_embeddings": false,
         }));
-        json.check_model(row.model_type)?;
         json.take_only(&[
             ("hidden_act", json!("silu")),
             ("mlp_bias", json!(false)),
             ("use_mrope", json!(false)),
         ])?;
-        if let Some(bias) = row.bias {
+        if let Some(bias) = spec.bias {
             json.take_only(&[("attention_bias", bias.into())])?;
         }
-        json.check("attention_bias", "true or false", Value::is_boolean)?;
-        json.fill(json!({"attention_bias": row.bias.unwrap_or(false)}));
-        let sliding_window = sliding_window(&mut json, row.window, window)?;
-        let ends = end_tokens(&json)?;
-        json.map.insert("eos_token_id".to_owned(), ends.into());
-        let heads = json.count("num_attention_heads").unwrap_or(1);
-        json.fill(json!({"num_key_value_heads": key_heads.unwrap_or(heads)}));
-        if json.count("num_key_value_heads").is_some_and(|groups| !heads.is_multiple_of(groups)) {
-            let expected = format!("a divisor of `num_attention_heads` = {heads}");
-            return Err(json.wrong("num_key_value_heads", expected));
+        json.fill(json!({"attention_bias": spec.bias.unwrap_or(false)}));
+        let sliding_window = sliding_window(&mut json, spec.window, default_window)?;
+        let (rope_theta, rope_scaling) = rotary(&mut json)?;
+        let eos_token_ids = end_tokens(&mut json)?;
+        let mut config = Self {
+            family,
+            sliding_window,
+            rope_theta,
+            rope_scaling,
+            eos_token_ids,
+            ..json.read()?
+        };
+        let heads = config.num_attention_heads;
+        if config.num_key_value_heads == 0 {
+            config.num_key_value_heads = key_heads.unwrap_or(heads);
         }
-        if json.get("head_dim").is_none() {
-            let width = row.head_dim.map_or_else(|| json.head_width(), Ok)?;
-            json.fill(json!({"head_dim": width}));
+        if !heads.is_multiple_of(config.num_key_value_heads) {
+            let expected = format!("a divisor of `num_attention_heads` = {heads}");
+            let found = shown(config.num_key_value_heads);
+            return Err(Error::format(json.file, "num_key_value_heads", expected, found));
+        }
+        if config.head_dim == 0 {
+            let width = || head_width(json.file, config.hidden_size, heads);
+            config.head_dim = spec.head_dim.map_or_else(width, Ok)?;
         }
         // The rotation takes pairs.
-        let pairs = |width| usize::is_multiple_of(width, 2) && width <= WIDEST_HEAD;
-        if !json.count("head_dim").is_some_and(pairs) {
+        if !config.head_dim.is_multiple_of(2) || config.head_dim > WIDEST_HEAD {
             let expected = format!("an even number of features a head, at most {WIDEST_HEAD}");
-            return Err(json.wrong("head_dim", expected));
+            return Err(Error::format(json.file, "head_dim", expected, shown(config.head_dim)));
         }
-        let rope_scaling = rotary(&mut json)?;
-        Ok(Self { family, sliding_window, rope_scaling, ..json.read()? })
+        Ok(config)
     }
 }
 
-/// Takes the window and the layers that have it; `absent` is the window where the file had no key for it.
+/// Removes the tokens that end a text: one, or a list.
+fn end_tokens(json: &mut JsonObject<'_>) -> Result<Vec<u32>> {
+    #[derive(Deserialize)]
+    #[serde(untagged, expecting = "expected a token or a list of tokens")]
+    enum Tokens {
+        One(u32),
+        Many(Vec<u32>),
+    }
+    Ok(match json.take("eos_token_id")? {
+        None => Vec::new(),
+        Some(Tokens::One(id)) => vec![id],
+        Some(Tokens::Many(ids)) => ids,
+    })
+}
+
+/// Attention of a layer.
+#[derive(Clone, Copy, PartialEq, Deserialize)]
+enum LayerType {
+    #[serde(rename = "full_attention")]
+    Full,
+    #[serde(rename = "sliding_attention")]
+    Sliding,
+}
+
+/// Removes the keys of the window; `default` is the window where the file has no key for it.
 fn sliding_window(
     json: &mut JsonObject<'_>,
     kind: Window,
-    absent: Option<usize>,
+    default: Option<usize>,
 ) -> Result<Option<SlidingWindow>> {
     let mut tokens = None;
+    let mut first = 0;
     // Of a Llama the key may be there and off, which is checked with those of every model.
     if kind != Window::Never {
-        json.check_counts("sliding_window", 1)?;
-        tokens = json.count("sliding_window").or(absent);
-        json.map.remove("sliding_window");
+        tokens = json.take("sliding_window")?.map(|Size(tokens)| tokens).or(default);
     }
-    let mut first = 0;
     if kind == Window::Listed {
-        json.check("use_sliding_window", "true or false", Value::is_boolean)?;
-        json.check_counts("max_window_layers", 0)?;
-        first = json.count("max_window_layers").unwrap_or(FIRST_WINDOW);
-        tokens = tokens.filter(|_| json.get("use_sliding_window") == Some(&true.into()));
-        json.map.retain(|key, _| key != "use_sliding_window" && key != "max_window_layers");
+        first = json.take("max_window_layers")?.unwrap_or(FIRST_WINDOW);
+        let is_used = json.take("use_sliding_window")?.unwrap_or(false);
+        tokens = tokens.filter(|_| is_used);
     }
-    let layers = window_layers(json)?;
-    for (i, &slides) in layers.iter().enumerate() {
-        // transformers computes the other kind of layer, or no model at all.
-        if slides != tokens.is_some() && (slides || kind != Window::Listed) {
-            let [expected, found] = if slides { KINDS } else { [KINDS[1], KINDS[0]] };
-            let window = tokens.map_or("no window".to_owned(), |n| format!("a window of {n}"));
-            let expected = format!("`{expected}` with {window}");
-            let key = format!("layer_types[{i}]");
-            return Err(Error::format(json.file, key, expected, shown(found)));
-        }
+    let types: Vec<LayerType> = json.take("layer_types")?.unwrap_or_default();
+    let count = json.get("num_hidden_layers").and_then(Value::as_u64);
+    if let Some(count) = count.filter(|&count| !types.is_empty() && count != types.len() as u64) {
+        let expected = format!("a list of {count} names, one for each layer");
+        return Err(Error::format(json.file, "layer_types", expected, types.len()));
+    }
+    let layers: Vec<bool> = types.iter().map(|&kind| kind == LayerType::Sliding).collect();
+    // transformers computes the other kind of layer, or no model at all.
+    let differs = |&slides: &bool| slides != tokens.is_some() && (slides || kind != Window::Listed);
+    if let Some(layer) = layers.iter().position(differs) {
+        let (full, sliding) = ("`full_attention`", "`sliding_attention`");
+        let (expected, found) = if layers[layer] { (full, sliding) } else { (sliding, full) };
+        let window = tokens.map_or("no window".to_owned(), |n| format!("a window of {n}"));
+        let expected = format!("{expected} with {window}");
+        return Err(Error::format(json.file, format!("layer_types[{layer}]"), expected, found));
     }
     Ok(tokens.map(|tokens| SlidingWindow { tokens, first, layers }))
 }
 
-/// Names of a layer without a window and of one with it.
-const KINDS: [&str; 2] = ["full_attention", "sliding_attention"];
+/// Base of the rotary wavelengths. Larger ones leave nothing to rotate.
+#[derive(PartialEq, Clone, Copy, Deserialize)]
+struct Theta(#[serde(deserialize_with = "theta")] f64);
 
-/// Takes the list of layers: whether each has a window. Empty without a list.
-fn window_layers(json: &mut JsonObject<'_>) -> Result<Vec<bool>> {
-    let key = "layer_types";
-    let Some(found) = json.get(key).cloned() else { return Ok(Vec::new()) };
-    let layers = json.count("num_hidden_layers").unwrap_or(0);
-    let expected = || format!("a list of {layers} names, {} for each layer", quoted(KINDS));
-    let list = found.as_array().filter(|list| list.len() == layers);
-    let list = list.ok_or_else(|| json.wrong(key, expected()))?;
-    let slides = |(i, kind): (usize, &Value)| {
-        let place = KINDS.iter().position(|name| kind == name);
-        let unsupported =
-            || Error::unsupported(json.file, format!("{key}[{i}]"), plain(kind), quoted(KINDS));
-        place.map(|place| place == 1).ok_or_else(unsupported)
-    };
-    let slides = list.iter().enumerate().map(slides).collect::<Result<_>>()?;
-    json.map.remove(key);
-    Ok(slides)
+fn theta<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+    ranged(deserializer, 1.0..=1e15, "a number from 1 to 1e15")
 }
 
-/// The tokens that end a text: one, or a list.
-fn end_tokens(json: &JsonObject<'_>) -> Result<Vec<u32>> {
-    let key = "eos_token_id";
-    match json.get(key) {
-        None => Ok(Vec::new()),
-        Some(Value::Array(list)) => {
-            let id =
-                |id: &Value| u32::deserialize(id).map_err(|_| json.wrong(key, "a list of tokens"));
-            list.iter().map(id).collect()
-        }
-        Some(id) if *id == -1 => Ok(Vec::new()),
-        Some(_) => {
-            json.check_counts(key, 0)?;
-            Ok(json.count(key).map(|id| id as u32).into_iter().collect())
-        }
-    }
+fn growth<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+    ranged(deserializer, 1.0..=1e9, "a number from 1 to 1000000000")
 }
 
-/// Takes the stretching from whichever spelling the file has, and leaves `rope_theta`; two spellings must agree.
-fn rotary(json: &mut JsonObject<'_>) -> Result<Option<Llama3Scaling>> {
-    let objects = ["rope_scaling", "rope_parameters"];
-    let whole = objects.map(|key| json.get(key).cloned());
-    for key in objects {
-        json.flatten(key)?;
-    }
+fn divisor<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+    ranged(deserializer, f64::MIN_POSITIVE..=1e9, "a number above 0 and at most 1000000000")
+}
+
+/// Removes base and stretching of the wavelengths in whichever spelling the file has; two spellings must agree.
+fn rotary(json: &mut JsonObject<'_>) -> Result<(f64, Option<Llama3Scaling>)> {
     // All features of a head are rotated.
-    json.take_only(&[
-        ("partial_rotary_factor", json!(1)),
-        ("rope_scaling.partial_rotary_factor", json!(1)),
-        ("rope_parameters.partial_rotary_factor", json!(1)),
-    ])?;
-    let thetas = ["rope_theta", "rope_scaling.rope_theta", "rope_parameters.rope_theta"];
-    // Larger bases leave nothing to rotate.
-    json.check_numbers(&thetas.join(" "), "a number from 1 to 1e15", 1.0..=1e15)?;
-    let mut theta = None;
-    for key in thetas {
-        let Some(found) = json.number(key) else { continue };
-        if theta.is_some_and(|theta| theta != found) {
-            return Err(json.wrong(key, format!("{}, as elsewhere", theta.unwrap_or(found))));
-        }
-        theta = Some(found);
-        json.map.remove(key);
-    }
-    json.fill(json!({"rope_theta": theta.unwrap_or(10_000.0)}));
+    let whole = [("partial_rotary_factor", json!(1))];
+    json.take_only(&whole)?;
+    let mut theta: Option<Theta> = json.take("rope_theta")?;
     let mut found = None;
-    for (key, whole) in objects.into_iter().zip(whole) {
-        let Some(whole) = whole else { continue };
-        let scaling = scaling(json, key)?;
+    for key in ["rope_scaling", "rope_parameters"] {
+        let Some(mut object) = json.take_object(key)? else { continue };
+        let whole_object = shown(Value::Object(object.map.clone()));
+        object.take_only(&whole)?;
+        let own = object.take("rope_theta")?;
+        if let (Some(Theta(theta)), Some(Theta(own))) = (theta, own)
+            && theta != own
+        {
+            let expected = format!("{theta}, as elsewhere");
+            return Err(Error::format(json.file, object.key("rope_theta"), expected, shown(own)));
+        }
+        theta = theta.or(own);
+        let scaling = scaling(&mut object)?;
         if found.is_some_and(|found| found != scaling) {
-            let expected = "the same as `rope_scaling`";
-            return Err(Error::format(json.file, key, expected, shown(whole)));
+            return Err(Error::format(json.file, key, "the same as `rope_scaling`", whole_object));
         }
         found = Some(scaling);
+        let unread = object.map.into_iter().map(|(entry, value)| (format!("{key}.{entry}"), value));
+        json.map.extend(unread);
     }
-    Ok(found.flatten())
+    Ok((theta.map_or(10_000.0, |Theta(theta)| theta), found.flatten()))
 }
 
-/// Takes the kind and the factors of one object.
-fn scaling(json: &mut JsonObject<'_>, object: &str) -> Result<Option<Llama3Scaling>> {
-    let key = |entry: &str| format!("{object}.{entry}");
-    let kind = key("rope_type");
+/// Removes kind and factors of a stretching.
+fn scaling(object: &mut JsonObject<'_>) -> Result<Option<Llama3Scaling>> {
+    let kinds = ["default", "llama3"];
     // Older files call the type `type`.
-    if let Some(older) = json.map.remove(&key("type")) {
-        json.map.entry(kind.clone()).or_insert(older);
-    }
-    json.require(&kind, "a string")?;
-    json.check_names(&kind, &["default", "llama3"])?;
-    if json.map.remove(&kind).is_some_and(|kind| kind == "default") {
+    let older = object.name("type", &kinds);
+    let kind = match object.name("rope_type", &kinds)? {
+        None => older?,
+        kind => kind,
+    };
+    let kind = kind.ok_or_else(|| object.wrong("rope_type", quoted(kinds)))?;
+    object.map.retain(|key, _| key != "type" && key != "rope_type");
+    if kind == "default" {
         return Ok(None);
     }
-    let factors = [key("factor"), key("low_freq_factor"), key("high_freq_factor")];
-    let length = key("original_max_position_embeddings");
-    json.require(&factors.join(" "), "a number")?;
-    json.require(&length, "an integer of at least 1")?;
-    json.check_numbers(&factors[0], "a number from 1 to 1000000000", 1.0..=1e9)?;
-    let (above, expected) = (f64::MIN_POSITIVE..=1e9, "a number above 0 and at most 1000000000");
-    json.check_numbers(&factors[1..].join(" "), expected, above)?;
-    json.check_counts(&length, 1)?;
-    let [factor, low, high] = factors.each_ref().map(|key| json.number(key).unwrap_or(1.0));
+    let scaling: Llama3Scaling = object.parse_map(object.map.clone())?;
+    object.map.retain(|key, _| !FACTORS.contains(&&**key));
+    let Llama3Scaling { low_freq_factor: low, high_freq_factor: high, .. } = scaling;
     if high <= low {
         let expected = format!("more than `low_freq_factor` = {low}");
-        return Err(json.wrong(&factors[2], expected));
+        return Err(Error::format(
+            object.file,
+            object.key("high_freq_factor"),
+            expected,
+            shown(high),
+        ));
     }
-    let scaling = Llama3Scaling {
-        factor,
-        low_freq_factor: low,
-        high_freq_factor: high,
-        original_max_position_embeddings: json.count(&length).unwrap_or(1),
-    };
-    json.map.retain(|key, _| !factors.contains(key) && *key != length);
     Ok(Some(scaling))
 }

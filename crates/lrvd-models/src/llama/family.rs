@@ -1,4 +1,4 @@
-//! What tells Llama, Mistral and Qwen apart: one block, with a few options and other defaults.
+//! Architecture differences between Llama, Mistral and Qwen: one block, with a few options and other defaults.
 
 /// A family of models with Llama's blocks, by the `model_type` of its `config.json`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub enum LlamaFamily {
 
 /// Names and defaults of a family; the defaults are transformers'.
 #[derive(Debug)]
-pub(super) struct Row {
+pub(super) struct FamilySpec {
     family: LlamaFamily,
     /// `model_type`.
     pub(super) model_type: &'static str,
@@ -24,14 +24,14 @@ pub(super) struct Row {
     pub(super) class: &'static str,
     /// `general.architecture` of a GGUF file.
     pub(super) gguf: &'static str,
-    /// Whether that file has the rows of queries and keys in pairs that are rotated together.
+    /// `true` if that file has the rows of queries and keys in pairs that are rotated together.
     pub(super) gguf_pairs: bool,
-    /// Whether there are biases of queries, keys and values; where it is not stated the configuration says so, and
-    /// for the output projection as well.
+    /// `true` for biases of queries, keys and values; `None` if the configuration states it, for the output projection as
+    /// well.
     pub(super) bias: Option<bool>,
-    /// Whether queries and keys are normalised, head by head.
+    /// `true` if queries and keys are normalised, head by head.
     pub(super) head_norms: bool,
-    /// Whether a window is possible.
+    /// Layers that may have a window.
     pub(super) window: Window,
     /// Number of key heads where the key is absent; else that of the query heads.
     pub(super) key_heads: Option<usize>,
@@ -41,18 +41,18 @@ pub(super) struct Row {
     pub(super) positions: usize,
 }
 
-/// Which layers may have a window.
+/// Layers that may have a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Window {
     Never,
     /// All or none.
     Every,
-    /// Those from `max_window_layers` on, or those that `layer_types` lists, with `use_sliding_window`.
+    /// With `use_sliding_window` the layers from `max_window_layers` on, or the ones that `layer_types` lists.
     Listed,
 }
 
-const ROWS: [Row; 4] = [
-    Row {
+const SPECS: [FamilySpec; 4] = [
+    FamilySpec {
         family: LlamaFamily::Llama,
         model_type: "llama",
         class: "Llama",
@@ -65,7 +65,7 @@ const ROWS: [Row; 4] = [
         head_dim: None,
         positions: 2048,
     },
-    Row {
+    FamilySpec {
         family: LlamaFamily::Mistral,
         model_type: "mistral",
         class: "Mistral",
@@ -78,7 +78,7 @@ const ROWS: [Row; 4] = [
         head_dim: None,
         positions: 4096 * 32,
     },
-    Row {
+    FamilySpec {
         family: LlamaFamily::Qwen2,
         model_type: "qwen2",
         class: "Qwen2",
@@ -91,7 +91,7 @@ const ROWS: [Row; 4] = [
         head_dim: None,
         positions: 32_768,
     },
-    Row {
+    FamilySpec {
         family: LlamaFamily::Qwen3,
         model_type: "qwen3",
         class: "Qwen3",
@@ -108,33 +108,33 @@ const ROWS: [Row; 4] = [
 
 impl LlamaFamily {
     /// The family with this `model_type`.
-    pub fn of(model_type: &str) -> Option<Self> {
-        ROWS.iter().find(|row| row.model_type == model_type).map(|row| row.family)
+    pub fn from_model_type(model_type: &str) -> Option<Self> {
+        SPECS.iter().find(|spec| spec.model_type == model_type).map(|spec| spec.family)
     }
 
     /// The family with this `general.architecture`; Llama for Mistral, whose GGUF files say no more.
-    pub(super) fn of_gguf(architecture: &str) -> Option<Self> {
-        ROWS.iter().find(|row| row.gguf == architecture).map(|row| row.family)
+    pub(super) fn from_gguf(architecture: &str) -> Option<Self> {
+        SPECS.iter().find(|spec| spec.gguf == architecture).map(|spec| spec.family)
     }
 
     /// `model_type` of every family.
-    pub fn model_types() -> [&'static str; ROWS.len()] {
-        ROWS.each_ref().map(|row| row.model_type)
+    pub fn model_types() -> [&'static str; SPECS.len()] {
+        SPECS.each_ref().map(|spec| spec.model_type)
     }
 
     /// `model_type` in `config.json`.
     pub fn model_type(self) -> &'static str {
-        self.row().model_type
+        self.spec().model_type
     }
 
     /// Start of the names of transformers' classes, such as `Qwen2` of `Qwen2ForCausalLM`.
     pub fn class(self) -> &'static str {
-        self.row().class
+        self.spec().class
     }
 
-    pub(super) fn row(self) -> &'static Row {
+    pub(super) fn spec(self) -> &'static FamilySpec {
         // In the order of the families.
-        &ROWS[self as usize]
+        &SPECS[self as usize]
     }
 }
 
@@ -143,11 +143,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_are_in_the_order_of_the_families() {
-        for row in &ROWS {
-            assert_eq!(row.family.row().model_type, row.model_type);
-            assert_eq!(LlamaFamily::of(row.model_type), Some(row.family));
+    fn specs_are_in_the_order_of_the_families() {
+        for spec in &SPECS {
+            assert_eq!(spec.family.spec().model_type, spec.model_type);
+            assert_eq!(LlamaFamily::from_model_type(spec.model_type), Some(spec.family));
         }
-        assert_eq!(LlamaFamily::of("qwen2_moe"), None);
+        assert_eq!(LlamaFamily::from_model_type("qwen2_moe"), None);
     }
 }

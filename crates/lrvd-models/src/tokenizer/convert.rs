@@ -43,7 +43,7 @@ use tokenizers::{AddedToken, Tokenizer};
 
 use super::settings::{ROLES, Settings, missing_token, template, wrong_id};
 use super::spm::{ModelType, Piece, PieceKind, SpmModel};
-use super::tokenizer_json::{Growth, engine};
+use super::tokenizer_json::engine;
 use crate::error::{Error, Result};
 
 /// The mark that SentencePiece writes for a space.
@@ -74,28 +74,25 @@ pub fn tokenizer_json(
         added: ordinary.iter().filter_map(added).collect(),
         ..Settings::default()
     };
-    let (tokenizer, _) = convert(model, file, &settings)?;
+    let tokenizer = convert(model, file, &settings)?;
     let text = tokenizer.to_string(true).map_err(Error::library("write a tokenizer", file))?;
     Ok(text + "\n")
 }
 
 /// Converts a model.
-pub(super) fn convert(
-    model: &SpmModel,
-    file: &Path,
-    settings: &Settings,
-) -> Result<(Tokenizer, Growth)> {
+pub(super) fn convert(model: &SpmModel, file: &Path, settings: &Settings) -> Result<Tokenizer> {
     let is_unigram = match model.trainer.model_type() {
         ModelType::Unigram => true,
         ModelType::Bpe => false,
         other => {
-            let (key, found) = ("trainer_spec.model_type", format!("{other:?}"));
+            let key = "trainer_spec.model_type";
+            let found = format!("{other:?}");
             return Err(Error::unsupported(file, key, found, "Unigram, Bpe"));
         }
     };
     check_supported(model, file, is_unigram)?;
     let parts = if is_unigram { unigram(model, settings) } else { byte_pairs(model) };
-    let (mut tokenizer, growth) = engine(&parts, parts.to_string().as_bytes(), file)?;
+    let mut tokenizer = engine(&parts, parts.to_string().as_bytes(), file)?;
     add_tokens(&mut tokenizer, model, file, settings, is_unigram)?;
     let end = |add: bool, role: &str, usual: &str| {
         let token = settings.names.get(role).map_or(usual, |(_, name)| name).to_owned();
@@ -113,7 +110,7 @@ pub(super) fn convert(
     };
     let template = template(first.as_ref(), last.as_ref(), !is_unigram, file)?;
     tokenizer.with_post_processor(template);
-    Ok((tokenizer, growth))
+    Ok(tokenizer)
 }
 
 /// Checks that the conversion and SentencePiece cut ordinary text in the same way.
@@ -185,7 +182,7 @@ fn unigram(model: &SpmModel, settings: &Settings) -> Value {
         "type": "Metaspace", "replacement": SPACE_MARK, "prepend_scheme": scheme, "split": true,
     });
     let mut pre_tokenizers = vec![metaspace.clone()];
-    if settings.split_by_punct {
+    if settings.split_by_punct == Some(true) {
         pre_tokenizers.insert(0, json!({"type": "Punctuation", "behavior": "Isolated"}));
     }
     let vocab = model.pieces.iter().map(|piece| json!([piece.text, f64::from(piece.score)]));
@@ -257,7 +254,8 @@ fn add_tokens(
     let name = |role: &str, usual| settings.names.get(role).map_or(usual, |(_, name)| &**name);
     let names = ROLES.each_ref().map(|role| name(role.key, role.usual[0]));
     let unknown = &model.pieces[model.unknown_id()].text;
-    let (n_pieces, mut tokens) = (model.pieces.len() as u32, Vec::new());
+    let n_pieces = model.pieces.len() as u32;
+    let mut tokens = Vec::new();
     for (id, piece) in (0u32..).zip(&model.pieces) {
         let listed = settings.added.get(&id).filter(|(_, token)| token.content == piece.text);
         let special = matches!(piece.kind(), PieceKind::Control | PieceKind::Unknown)
@@ -325,7 +323,7 @@ mod tests {
     }
 
     fn converted(model: &SpmModel, settings: &Settings) -> Result<Tokenizer> {
-        Ok(convert(model, "spm.model".as_ref(), settings)?.0)
+        convert(model, "spm.model".as_ref(), settings)
     }
 
     fn ids(tokenizer: &Tokenizer, text: &str) -> Vec<u32> {

@@ -1,4 +1,4 @@
-//! Settings in the JSON files of a tokenizer's folder, and the special tokens that they put around every text.
+//! Settings in the JSON files of a tokenizer's folder, and the special tokens that are put around every text.
 //!
 //! `tokenizer_config.json`, `special_tokens_map.json` and `added_tokens.json` name the special tokens, the padding
 //! side, and switches of the conversions from other files than `tokenizer.json`. All are optional. Where two name the same thing, the one
@@ -9,16 +9,14 @@ use std::fmt::Display;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use serde::Deserialize as _;
+use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value, json};
 use tokenizers::processors::PostProcessorWrapper;
 use tokenizers::processors::template::TemplateProcessing;
-use tokenizers::{
-    AddedToken, Encoding, PaddingDirection, PostProcessor, Token, Tokenizer, TruncationDirection,
-};
+use tokenizers::{AddedToken, Encoding, PostProcessor, Token, Tokenizer};
 
 use crate::error::{Error, Result};
-use crate::json::{JsonObject, shown};
+use crate::json::{JsonObject, ranged};
 
 /// Ids of the tokens with a special part, where the tokenizer has them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -27,15 +25,15 @@ pub struct SpecialTokens {
     pub bos: Option<u32>,
     /// End of a sequence.
     pub eos: Option<u32>,
-    /// Stands first; its hidden state is classified.
+    /// First token; its hidden state is classified.
     pub cls: Option<u32>,
     /// Ends a text.
     pub sep: Option<u32>,
     /// Fills up a batch.
     pub pad: Option<u32>,
-    /// Stands for unknown text.
+    /// Unknown text.
     pub unk: Option<u32>,
-    /// Stands for a hidden token in masked-language modelling.
+    /// Hidden token in masked-language modelling.
     pub mask: Option<u32>,
 }
 
@@ -57,8 +55,9 @@ pub(super) const ROLES: [Role; 7] = [
     Role { key: "mask_token", usual: &["[MASK]", "<mask>"] },
 ];
 
-/// The settings that are used here.
-#[derive(Debug, Default)]
+/// Settings of the files; keys of `tokenizer_config.json` have the names of their fields.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
 pub(super) struct Settings {
     /// Lower-case the text first (conversions only).
     pub(super) do_lower_case: Option<bool>,
@@ -69,99 +68,87 @@ pub(super) struct Settings {
     /// Put a space in front of a text (conversion from `vocab.json` only).
     pub(super) add_prefix_space: Option<bool>,
     /// Cut at punctuation (conversion from `spm.model` only).
-    pub(super) split_by_punct: bool,
+    pub(super) split_by_punct: Option<bool>,
     /// Prepend the token that starts a text.
+    #[serde(rename = "add_bos_token")]
     pub(super) add_bos: Option<bool>,
     /// Append the token that ends a text.
+    #[serde(rename = "add_eos_token")]
     pub(super) add_eos: Option<bool>,
-    pub(super) padding_side: Option<PaddingDirection>,
-    pub(super) truncation_side: Option<TruncationDirection>,
+    pub(super) padding_side: Option<Side>,
+    pub(super) truncation_side: Option<Side>,
+    #[serde(deserialize_with = "length")]
     pub(super) model_max_length: Option<usize>,
+    /// Moved to [`added`](Self::added) after reading.
+    pub(super) added_tokens_decoder: BTreeMap<u32, AddedToken>,
     /// Key of the role → file that names it, and the token.
+    #[serde(skip)]
     pub(super) names: BTreeMap<&'static str, (PathBuf, String)>,
     /// Added tokens by id, with the file that lists them.
+    #[serde(skip)]
     pub(super) added: BTreeMap<u32, (PathBuf, AddedToken)>,
 }
 
-/// Lengths from here on stand for "no limit": the files then hold 1e30.
-const NO_LIMIT: f64 = 1e9;
+/// Side of a text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Side {
+    Left,
+    Right,
+}
+
+/// Reads a length. From 10⁹ on it means "no limit": the files then hold 1e30.
+fn length<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<usize>, D::Error> {
+    let length = ranged(deserializer, 1.0..=f64::MAX, "a number of at least 1")?;
+    Ok((length < 1e9).then_some(length as usize))
+}
 
 impl Settings {
-    /// Reads what is there in a folder.
+    /// Reads the files of a folder that are there.
     pub(super) fn read(folder: &Path) -> Result<Self> {
-        type Take = fn(&mut Settings, JsonObject<'_>) -> Result<()>;
-        let files: [(&str, Take); 3] = [
-            ("tokenizer_config.json", Self::take_config),
-            ("special_tokens_map.json", |settings, map| settings.take_names(&map)),
-            ("added_tokens.json", Self::take_added),
-        ];
-        let mut settings = Self::default();
-        for (name, take) in files {
-            match JsonObject::open(&folder.join(name)) {
-                Err(Error::Read { source, .. }) if source.kind() == ErrorKind::NotFound => {}
-                object => take(&mut settings, object?)?,
+        fn open(file: &Path) -> Result<Option<JsonObject<'_>>> {
+            match JsonObject::open(file) {
+                Err(Error::Read { source, .. }) if source.kind() == ErrorKind::NotFound => Ok(None),
+                object => object.map(Some),
             }
         }
-        Ok(settings)
-    }
-
-    /// Of the text of a `tokenizer_config.json`; `file` is only named in errors.
-    pub(super) fn parse(text: &[u8], file: &Path) -> Result<Self> {
-        let mut settings = Self::default();
-        settings.take_config(JsonObject::parse(text, file)?)?;
-        Ok(settings)
-    }
-
-    fn take_config(&mut self, json: JsonObject<'_>) -> Result<()> {
-        let flags = "do_lower_case strip_accents tokenize_chinese_chars add_prefix_space split_by_punct \
-                     add_bos_token add_eos_token";
-        json.check(flags, "true or false", Value::is_boolean)?;
-        let sides = ["padding_side", "truncation_side"];
-        json.check(&sides.join(" "), "`left` or `right`", |side| {
-            side == "left" || side == "right"
-        })?;
-        let length = "model_max_length";
-        json.check_numbers(length, "a number of at least 1", 1.0..=f64::MAX)?;
-        json.check("added_tokens_decoder", "a map from ids to tokens", Value::is_object)?;
-        self.take_names(&json)?;
-        let flag = |key| json.get(key).and_then(Value::as_bool);
-        self.do_lower_case = flag("do_lower_case");
-        self.strip_accents = flag("strip_accents");
-        self.tokenize_chinese_chars = flag("tokenize_chinese_chars");
-        self.add_prefix_space = flag("add_prefix_space");
-        self.split_by_punct = flag("split_by_punct") == Some(true);
-        (self.add_bos, self.add_eos) = (flag("add_bos_token"), flag("add_eos_token"));
-        let [padding, truncation] = sides.map(|key| json.get(key).map(|side| side == "left"));
-        self.padding_side =
-            padding.map(|left| if left { PaddingDirection::Left } else { PaddingDirection::Right });
-        self.truncation_side = truncation
-            .map(|left| if left { TruncationDirection::Left } else { TruncationDirection::Right });
-        let length = json.get(length).and_then(Value::as_f64).filter(|&found| found < NO_LIMIT);
-        self.model_max_length = length.map(|found| found as usize);
-        let tokens = json.get("added_tokens_decoder").and_then(Value::as_object);
-        for (id, token) in tokens.into_iter().flatten() {
-            let wrong = |expected| {
-                let key = format!("added_tokens_decoder.{id}");
-                Error::format(json.file, key, expected, shown(token))
-            };
-            let index = id.parse().map_err(|_| wrong("an id as key".to_owned()))?;
-            let token = AddedToken::deserialize(token)
-                .map_err(|error| wrong(format!("a token ({error})")))?;
-            self.added.insert(index, (json.file.into(), token));
+        let names = ["tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"];
+        let [config, map, added] = names.map(|name| folder.join(name));
+        let mut settings = open(&config)?.map_or_else(|| Ok(Self::default()), Self::new)?;
+        if let Some(map) = open(&map)? {
+            settings.take_names(&map)?;
         }
-        Ok(())
+        if let Some(added) = open(&added)? {
+            settings.take_added(&added)?;
+        }
+        Ok(settings)
+    }
+
+    /// Parses the text of a `tokenizer_config.json`; `file` is only named in errors.
+    pub(super) fn parse(text: &[u8], file: &Path) -> Result<Self> {
+        Self::new(JsonObject::parse(text, file)?)
+    }
+
+    fn new(mut json: JsonObject<'_>) -> Result<Self> {
+        json.fill(Value::Null);
+        let mut settings: Self = json.parse_map(json.map.clone())?;
+        settings.take_names(&json)?;
+        let tokens = std::mem::take(&mut settings.added_tokens_decoder);
+        settings.added =
+            tokens.into_iter().map(|(id, token)| (id, (json.file.into(), token))).collect();
+        Ok(settings)
     }
 
     fn take_names(&mut self, json: &JsonObject<'_>) -> Result<()> {
         for Role { key, .. } in &ROLES {
-            json.check(key, "a token", |token| token_text(token).is_some())?;
-            let Some(name) = json.get(key).and_then(token_text) else { continue };
+            let Some(token) = json.get(key) else { continue };
+            let name = token_text(token).ok_or_else(|| json.wrong(key, "a token"))?;
             self.names.entry(key).or_insert_with(|| (json.file.into(), name.to_owned()));
         }
         Ok(())
     }
 
-    fn take_added(&mut self, json: JsonObject<'_>) -> Result<()> {
+    fn take_added(&mut self, json: &JsonObject<'_>) -> Result<()> {
         for (token, id) in &json.map {
             let id = u32::deserialize(id).map_err(|_| json.wrong(token, "an id"))?;
             let special = self.names.values().any(|(_, name)| name == token)
@@ -216,7 +203,7 @@ pub(super) fn template(
 /// The template of a `tokenizer.json` under the settings of `tokenizer_config.json`: `add_bos_token` and
 /// `add_eos_token` decide whether a text starts and ends with these tokens, as in transformers. Without a setting the
 /// template stays, as does one that agrees with the settings.
-pub(super) fn with_ends(
+pub(super) fn with_bos_eos(
     own: Option<PostProcessorWrapper>,
     engine: &Tokenizer,
     settings: &Settings,
@@ -227,7 +214,7 @@ pub(super) fn with_ends(
         return Ok(own);
     }
     let found = match &own {
-        Some(own) => adds_ends(own, special, file)?,
+        Some(own) => adds_bos_eos(own, special, file)?,
         None => [false, false],
     };
     let ends = [settings.add_bos.unwrap_or(found[0]), settings.add_eos.unwrap_or(found[1])];
@@ -247,8 +234,8 @@ pub(super) fn with_ends(
     template(bos.as_ref(), eos.as_ref(), true, file)
 }
 
-/// Whether a template puts the start-of-text token before a text, and the end-of-text token after it.
-fn adds_ends(
+/// `[bos, eos]`: `true` if a template puts the start-of-text token before a text, the end-of-text token after it.
+fn adds_bos_eos(
     template: &PostProcessorWrapper,
     special: SpecialTokens,
     file: &Path,
@@ -302,7 +289,7 @@ mod tests {
         .unwrap();
         assert_eq!(settings.names["pad_token"].1, "<p>");
         assert_eq!(settings.names["cls_token"].1, "<c>");
-        assert!(matches!(settings.padding_side, Some(PaddingDirection::Left)));
+        assert_eq!(settings.padding_side, Some(Side::Left));
         assert_eq!(settings.model_max_length, None);
         assert_eq!(settings.do_lower_case, Some(true));
         assert!(settings.added[&9].1.lstrip);
@@ -316,8 +303,9 @@ mod tests {
             (r#"{"do_lower_case": "no"}"#, "`do_lower_case`"),
             (r#"{"model_max_length": -1}"#, "`model_max_length`"),
             (r#"{"pad_token": 3}"#, "`pad_token`"),
-            (r#"{"added_tokens_decoder": {"x": {}}}"#, "`added_tokens_decoder.x`"),
-            ("[]", "is not the JSON"),
+            (r#"{"added_tokens_decoder": {"7": {}}}"#, "`added_tokens_decoder.7.content`"),
+            (r#"{"added_tokens_decoder": {"x": {}}}"#, "`added_tokens_decoder"),
+            ("[]", "invalid JSON in"),
         ] {
             let error = read(&[("tokenizer_config.json", text)]).unwrap_err().to_string();
             assert!(error.contains("tokenizer_config.json`") && error.contains(key), "{error}");

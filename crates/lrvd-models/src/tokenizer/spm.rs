@@ -1,4 +1,4 @@
-//! The contents of a SentencePiece model file.
+//! Contents of a SentencePiece model file.
 //!
 //! The parts of `ModelProto` that decide how text is cut: the pieces with score and kind, the model type of the
 //! trainer's settings, and the normaliser. Field numbers are those of SentencePiece's `sentencepiece_model.proto`, which
@@ -11,13 +11,13 @@ use prost::Message as _;
 
 use crate::error::{Error, Result};
 
-/// What a piece is for.
+/// Kind of a piece.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, prost::Enumeration)]
 #[repr(i32)]
 pub enum PieceKind {
     /// Text.
     Normal = 1,
-    /// Stands for text that is not in the vocabulary.
+    /// Text that is not in the vocabulary.
     Unknown = 2,
     /// A control symbol such as `[CLS]`.
     Control = 3,
@@ -52,7 +52,7 @@ pub struct Piece {
     /// Log probability (unigram) or merge priority (BPE); finite.
     #[prost(float, required, tag = "2")]
     pub score: f32,
-    /// What it is for, a [`PieceKind`].
+    /// Kind, a [`PieceKind`].
     #[prost(enumeration = "PieceKind", required, tag = "3", default = "Normal")]
     pub kind: i32,
 }
@@ -71,7 +71,7 @@ pub struct TrainerSpec {
     pub byte_fallback: bool,
 }
 
-/// How text is prepared before it is cut.
+/// Preparation of a text before it is cut.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct NormalizerSpec {
     /// Replacement table; empty for none.
@@ -142,7 +142,8 @@ impl SpmModel {
             let expected = "1 (UNIGRAM), 2 (BPE), 3 (WORD), 4 (CHAR)";
             return wrong("TrainerSpec.model_type", expected, model_type.to_string());
         }
-        let (mut seen, mut unknown) = (BTreeMap::new(), 0);
+        let mut seen = BTreeMap::new();
+        let mut unknown = 0;
         for (index, Piece { text, score, kind }) in self.pieces.iter().enumerate() {
             let key = format!("piece {index}");
             if text.is_empty() {

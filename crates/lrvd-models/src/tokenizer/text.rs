@@ -12,9 +12,9 @@ use tokenizers::{
 };
 
 use super::convert::convert;
-use super::settings::{ROLES, Settings, SpecialTokens, missing_token, with_ends};
+use super::settings::{ROLES, Settings, Side, SpecialTokens, missing_token, with_bos_eos};
 use super::spm::SpmModel;
-use super::tokenizer_json::{self, Growth};
+use super::tokenizer_json;
 use super::vocab;
 use crate::error::{Error, Result};
 
@@ -52,7 +52,7 @@ pub struct TextTokenizer {
     truncation_side: TruncationDirection,
     model_max_length: Option<usize>,
     largest_id: u32,
-    growth: Growth,
+    longest_text: usize,
 }
 
 impl TextTokenizer {
@@ -98,11 +98,7 @@ impl TextTokenizer {
         Self::build(engine, file, settings)
     }
 
-    fn build(
-        (mut engine, growth): (Tokenizer, Growth),
-        file: &Path,
-        settings: &Settings,
-    ) -> Result<Self> {
+    fn build(mut engine: Tokenizer, file: &Path, settings: &Settings) -> Result<Self> {
         let library = Error::library("clear the file's own truncation", file);
         engine.with_truncation(None).map_err(library)?;
         let stored = engine.get_padding().cloned();
@@ -110,22 +106,28 @@ impl TextTokenizer {
         let template = engine.get_post_processor().cloned();
         engine.with_post_processor(None::<PostProcessorWrapper>);
         let mut special = special_tokens(&engine, settings)?;
-        let mut padding_side = settings.padding_side;
+        let mut padding_side = settings.padding_side.map(|side| match side {
+            Side::Left => PaddingDirection::Left,
+            Side::Right => PaddingDirection::Right,
+        });
         if let Some(stored) = stored {
             special.pad = special.pad.or_else(|| engine.token_to_id(&stored.pad_token));
             padding_side = padding_side.or(Some(stored.direction));
         }
-        let template = with_ends(template, &engine, settings, special, file)?;
+        let template = with_bos_eos(template, &engine, settings, special, file)?;
         let largest_id = engine.get_vocab(true).into_values().max().unwrap_or(0);
         Ok(Self {
             template,
             file: file.into(),
             special,
             padding_side: padding_side.unwrap_or(PaddingDirection::Right),
-            truncation_side: settings.truncation_side.unwrap_or_default(),
+            truncation_side: match settings.truncation_side {
+                Some(Side::Left) => TruncationDirection::Left,
+                Some(Side::Right) | None => TruncationDirection::Right,
+            },
             model_max_length: settings.model_max_length,
             largest_id,
-            growth,
+            longest_text: tokenizer_json::longest_text(&engine, file)?,
             engine,
         })
     }
@@ -137,7 +139,8 @@ impl TextTokenizer {
             let reason = "has no padding token: name one as `pad_token`, or give an id";
             Error::tokenizer(&self.file, reason)
         })?;
-        let (direction, pad_token) = (self.padding_side, self.token(pad_id)?);
+        let direction = self.padding_side;
+        let pad_token = self.token(pad_id)?;
         Ok(PaddingParams { direction, pad_id, pad_token, ..PaddingParams::default() })
     }
 
@@ -153,18 +156,24 @@ impl TextTokenizer {
     ) -> Result<Encoding> {
         let library = Error::library("encode a text", &self.file);
         // The template is not part of the engine, so this is the bare text.
-        let bare = |text| {
-            self.growth.check(&self.file, text)?;
+        let bare = |text: &str| {
+            let (bytes, most) = (text.len(), self.longest_text);
+            if bytes > most {
+                let reason = format!("reads at most {most} bytes, a text has {bytes}");
+                return Err(Error::tokenizer(&self.file, reason));
+            }
             self.engine.encode_char_offsets(text, false).map_err(library)
         };
-        let (mut first, mut second) = (bare(text)?, pair.map(bare).transpose()?);
+        let mut first = bare(text)?;
+        let mut second = pair.map(bare).transpose()?;
         if let Some(max_length) = max_length {
             let added = self.template.as_ref().map_or(0, |t| t.added_tokens(second.is_some()));
             let left = max_length.checked_sub(added).ok_or_else(|| {
                 let expected = format!("at least {added}, the number of special tokens");
                 Error::argument("max_length", expected, max_length)
             })?;
-            let (direction, max_length) = (self.truncation_side, left);
+            let direction = self.truncation_side;
+            let max_length = left;
             let params = TruncationParams { direction, max_length, ..TruncationParams::default() };
             (first, second) = truncate_encodings(first, second, &params)
                 .map_err(Error::library("truncate a text", &self.file))?;
@@ -193,7 +202,7 @@ impl TextTokenizer {
 
     /// Bytes of the longest text that can be encoded: the steps of a tokenizer may make a text longer.
     pub fn longest_text(&self) -> usize {
-        self.growth.longest()
+        self.longest_text
     }
 
     /// At most `bytes` of a text: its beginning, or its end if the tokenizer's settings cut off the beginning.

@@ -1,74 +1,87 @@
-//! A `tokenizer.json` that can be used as it is.
+//! Reader of a `tokenizer.json`.
 //!
 //! The `tokenizers` library reads the file itself. It trusts some parts that a damaged file can hold and then panics
 //! while encoding, only warns about ids that do not fit, and can cut text at random. Such files are errors here,
 //! before a text is encoded.
-//!
-//! Steps of `normalizer` and `pre_tokenizer` may replace a character by a longer text, one step after the other: forty
-//! that each double a letter would fill any memory. [`Growth`] bounds what they make of a text by the product of what
-//! one byte can become.
 
 use std::path::Path;
 
-use serde::de::DeserializeOwned;
-use serde_json::Value;
-use tokenizers::{
-    AddedToken, DecoderWrapper, ModelWrapper, NormalizerWrapper, PostProcessorWrapper,
-    PreTokenizerWrapper, Tokenizer,
-};
+use serde_json::{Value, json};
+use serde_path_to_error::Segment;
+use tokenizers::Tokenizer;
 
 use super::charsmap;
 use super::settings::wrong_id;
 use crate::error::{Error, Result};
-use crate::json::shown;
+
+/// Times that the steps of a tokenizer may lengthen a text. Published ones have up to 200.
+const MAX_EXPANSION: f64 = 10_000.0;
+/// Bytes that a text may become.
+const MAX_BYTES: f64 = (256 << 20) as f64;
 
 /// Reads and checks the text of a `tokenizer.json`; `file` is only named in errors.
-pub(super) fn parse(bytes: &[u8], file: &Path) -> Result<(Tokenizer, Growth)> {
+pub(super) fn parse(bytes: &[u8], file: &Path) -> Result<Tokenizer> {
     engine(&serde_json::from_slice(bytes).map_err(Error::json(file))?, bytes, file)
 }
 
 /// As [`parse`], with the text as JSON beside it.
-pub(super) fn engine(root: &Value, bytes: &[u8], file: &Path) -> Result<(Tokenizer, Growth)> {
-    let growth = Growth::of(file, &root["normalizer"], &root["pre_tokenizer"])?;
+pub(super) fn engine(root: &Value, bytes: &[u8], file: &Path) -> Result<Tokenizer> {
+    let expansion = total_expansion([&root["normalizer"], &root["pre_tokenizer"]], file)?;
+    if expansion > MAX_EXPANSION {
+        let found = format!("a list of steps that make a text up to {expansion:.0} times as long");
+        return Err(Error::unsupported(file, "normalizer", found, "up to 10000 times"));
+    }
     check_templates(file, &root["post_processor"])?;
     let dropout = &root["model"]["dropout"];
     if dropout.as_f64().is_some_and(|rate| rate > 0.0) {
         let supported = "null or 0: a text has one encoding";
         return Err(Error::unsupported(file, "model.dropout", dropout, supported));
     }
-    let tokenizer = Tokenizer::from_bytes(bytes).map_err(|error| unreadable(file, root, &error))?;
+    let mut json = serde_json::Deserializer::from_slice(bytes);
+    let tokenizer: Tokenizer = serde_path_to_error::deserialize(&mut json).map_err(|error| {
+        let reason = error.inner();
+        let Some(Segment::Map { key }) = error.path().iter().next() else {
+            return Error::library("build a tokenizer", file)(reason);
+        };
+        let kind =
+            root[key]["type"].as_str().map_or(String::new(), |kind| format!(" of type `{kind}`"));
+        let what =
+            format!("has a `{key}`{kind} that the `tokenizers` library cannot read: {reason}");
+        Error::tokenizer(file, what)
+    })?;
     check_ids(file, &root["added_tokens"], &tokenizer)?;
-    Ok((tokenizer, growth))
+    Ok(tokenizer)
 }
 
-/// The part of a file that the library cannot read.
-fn unreadable(file: &Path, root: &Value, error: &tokenizers::Error) -> Error {
-    fn of<T: DeserializeOwned>(part: &Value) -> Option<serde_json::Error> {
-        T::deserialize(part).err()
-    }
-    type Read = fn(&Value) -> Option<serde_json::Error>;
-    let parts: [(&str, Read); 6] = [
-        ("model", of::<ModelWrapper>),
-        ("added_tokens", of::<Option<Vec<AddedToken>>>),
-        ("normalizer", of::<Option<NormalizerWrapper>>),
-        ("pre_tokenizer", of::<Option<PreTokenizerWrapper>>),
-        ("post_processor", of::<Option<PostProcessorWrapper>>),
-        ("decoder", of::<Option<DecoderWrapper>>),
-    ];
-    for (key, read) in parts {
-        if let Some(reason) = read(&root[key]) {
-            let found = match &root[key] {
-                Value::Null => "nothing".to_owned(),
-                Value::Object(part) if part.contains_key("type") => {
-                    format!("one of type {}", part["type"])
-                }
-                other => shown(other),
-            };
-            let expected = format!("one that the `tokenizers` library can read ({reason})");
-            return Error::format(file, key, expected, found);
+/// Bytes of the longest text that the steps of a tokenizer keep short enough.
+pub(super) fn longest_text(tokenizer: &Tokenizer, file: &Path) -> Result<usize> {
+    let normalizer = json!(tokenizer.get_normalizer());
+    let pre_tokenizer = json!(tokenizer.get_pre_tokenizer());
+    Ok((MAX_BYTES / total_expansion([&normalizer, &pre_tokenizer], file)?) as usize)
+}
+
+fn total_expansion(parts: [&Value; 2], file: &Path) -> Result<f64> {
+    Ok(expansion(parts[0], file)? * expansion(parts[1], file)?)
+}
+
+/// Times that the steps of a part may lengthen a text: forty that each double a letter would fill any memory.
+fn expansion(part: &Value, file: &Path) -> Result<f64> {
+    let bytes = |text: &Value| text.as_str().map_or(0.0, |text| text.len() as f64);
+    let pattern = bytes(&part["pattern"]["String"]);
+    let inserted = bytes(&part["content"]) + bytes(&part["prepend"]);
+    let mut times = match part["precompiled_charsmap"].as_str() {
+        Some(table) => charsmap::check(table, file)?.max(1) as f64,
+        None if part["type"] == "ByteLevel" => 2.0,
+        None if pattern > 0.0 => (inserted / pattern).max(1.0),
+        // In front of a text, or for a regular expression, which may match a byte or nothing before it.
+        None => (1.0 + inserted).max(bytes(&part["replacement"])),
+    };
+    for list in ["normalizers", "pretokenizers"] {
+        for step in part[list].as_array().into_iter().flatten() {
+            times *= expansion(step, file)?;
         }
     }
-    Error::library("build a tokenizer", file)(error)
+    Ok(times)
 }
 
 /// Every template names only texts and special tokens that it has.
@@ -85,7 +98,8 @@ fn check_templates(file: &Path, processor: &Value) -> Result<()> {
             });
             if !known_text || !known_token {
                 let expected = "texts that are given and tokens listed under `special_tokens`";
-                let (key, found) = (format!("post_processor.{name}"), format!("`{piece}`"));
+                let key = format!("post_processor.{name}");
+                let found = format!("`{piece}`");
                 return Err(Error::format(file, key, expected, found));
             }
         }
@@ -110,102 +124,9 @@ fn check_ids(file: &Path, added: &Value, tokenizer: &Tokenizer) -> Result<()> {
     Ok(())
 }
 
-/// Steps of a tokenizer.
-const STEPS: usize = 64;
-/// Times that a text may become longer.
-const FACTOR: f64 = 10_000.0;
-/// Bytes that may be put in front of a text.
-const ADDED: f64 = 65_536.0;
-/// Bytes that a text may become.
-const BYTES: f64 = (256 << 20) as f64;
-
-/// A text of `n` bytes has at most `factor · n + added` bytes after some steps.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Growth {
-    factor: f64,
-    added: f64,
-    steps: usize,
-}
-
-impl Growth {
-    const NONE: Self = Self { factor: 1.0, added: 0.0, steps: 0 };
-
-    /// That of the steps in a `tokenizer.json`'s form.
-    pub(super) fn of(file: &Path, normalizer: &Value, pre_tokenizer: &Value) -> Result<Self> {
-        let growth = then(file, then(file, Self::NONE, normalizer)?, pre_tokenizer)?;
-        let Self { factor, added, steps } = growth;
-        if factor <= FACTOR && added <= ADDED && steps <= STEPS {
-            return Ok(growth);
-        }
-        let found = format!(
-            "{steps} steps that make a text up to {factor:.0} times as long and add up to {added:.0} bytes"
-        );
-        Err(Error::unsupported(file, "normalizer", found, "64 steps, 10000 times, 65536 bytes"))
-    }
-
-    /// Bytes of the longest text that stays short enough.
-    pub(super) fn longest(&self) -> usize {
-        ((BYTES - self.added) / self.factor) as usize
-    }
-
-    /// Checks that `text` stays short enough.
-    pub(super) fn check(&self, file: &Path, text: &str) -> Result<()> {
-        let (bytes, most) = (text.len(), self.longest());
-        if bytes <= most {
-            return Ok(());
-        }
-        Err(Error::tokenizer(file, format!("reads at most {most} bytes, a text has {bytes}")))
-    }
-}
-
-/// `before`, followed by the steps of `part`.
-fn then(file: &Path, before: Growth, part: &Value) -> Result<Growth> {
-    let mut growth = before;
-    for list in ["normalizers", "pretokenizers"] {
-        for step in part[list].as_array().into_iter().flatten() {
-            growth = then(file, growth, step)?;
-        }
-    }
-    let length = |key: &str| part[key].as_str().map_or(0.0, |text| text.len() as f64);
-    let (factor, added) = match part["type"].as_str().unwrap_or_default() {
-        _ if part["content"].is_string() => replace(&part["pattern"], length("content")),
-        _ if part["prepend"].is_string() => (1.0, length("prepend")),
-        _ if part["replacement"].is_string() => {
-            (length("replacement").max(1.0), length("replacement"))
-        }
-        _ if part["precompiled_charsmap"].is_string() => {
-            let table = part["precompiled_charsmap"].as_str().unwrap_or_default();
-            (charsmap::check(&charsmap::decode_base64(table, file)?, file)?, 0.0)
-        }
-        // The largest factors of Unicode's normal forms in UTF-8.
-        "NFKC" | "NFKD" => (11.0, 0.0),
-        "NFC" | "NFD" => (3.0, 0.0),
-        "Lowercase" => (2.0, 0.0),
-        "ByteLevel" => (2.0, 1.0),
-        // Spaces around Chinese characters, NFD, lower case.
-        "BertNormalizer" => (10.0, 0.0),
-        _ => (1.0, 0.0),
-    };
-    Ok(Growth {
-        factor: growth.factor * factor,
-        added: growth.added * factor + added,
-        steps: growth.steps + usize::from(part.is_object()),
-    })
-}
-
-/// The growth by replacing a pattern by `content` bytes. A regular expression may match a byte, or nothing before it.
-fn replace(pattern: &Value, content: f64) -> (f64, f64) {
-    match pattern["String"].as_str().filter(|text| !text.is_empty()) {
-        Some(text) => ((content / text.len() as f64).max(1.0), 0.0),
-        None => (1.0 + content, content),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use serde_json::json;
-
     use super::*;
 
     fn tokenizer(parts: &str) -> String {
@@ -246,43 +167,43 @@ mod tests {
                 "`model.dropout` is `0.1`",
             ),
             // Parts that the library cannot read.
-            ("{}".into(), "`model` should be one that the `tokenizers` library can read"),
-            (r#"{"model": {"type": "WordPiece"}}"#.into(), "found one of type \"WordPiece\""),
-            (tokenizer(r#""normalizer": {"type": "Translate"}, "#), "`normalizer` should be one"),
-            (tokenizer(r#""decoder": 7, "#), "`decoder` should be one"),
-            (tokenizer(r#""version": "9", "#), "cannot build a tokenizer: "),
-            ("{".into(), "is not the JSON that was expected"),
+            ("{}".into(), "cannot build a tokenizer: "),
+            (
+                r#"{"model": {"type": "WordPiece"}}"#.into(),
+                "has a `model` of type `WordPiece` that",
+            ),
+            (
+                tokenizer(r#""normalizer": {"type": "Translate"}, "#),
+                "has a `normalizer` of type `Translate` that the `tokenizers` library cannot read",
+            ),
+            (tokenizer(r#""decoder": 7, "#), "has a `decoder` that"),
+            (
+                tokenizer(r#""version": "9", "#),
+                "cannot build a tokenizer: Unknown tokenizer version",
+            ),
+            ("{".into(), "invalid JSON in `"),
         ] {
             let error = parse(text.as_bytes(), "tokenizer.json".as_ref()).unwrap_err().to_string();
             assert!(error.contains("tokenizer.json`") && error.contains(expected), "{error}");
         }
     }
 
-    fn growth(steps: &[Value]) -> Result<Growth> {
-        let sequence = json!({"type": "Sequence", "normalizers": steps});
-        Growth::of(Path::new("tokenizer.json"), &sequence, &Value::Null)
-    }
-
     #[test]
     fn steps_that_grow_without_end_are_errors_and_texts_have_a_longest_length() {
-        let double = json!({"type": "Replace", "pattern": {"String": "H"}, "content": "HH"});
-        let pattern = json!({"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": "▁"});
-        let prepend = json!({"type": "Prepend", "prepend": "▁"});
-        let found = growth(&[double.clone(), prepend, double.clone(), pattern]).unwrap();
-        // By hand: 1 -> 2n -> 2n + 3 -> 4n + 6 -> four times that and three more.
-        assert_eq!((found.factor, found.added, found.steps), (16.0, 27.0, 5));
-        let huge = json!({"type": "Prepend", "prepend": "x".repeat(1 << 20)});
-        let trim = json!({"type": "Strip", "strip_left": true, "strip_right": true});
-        let decompose = json!({"type": "NFKD"});
-        for (step, count) in [(&double, 40), (&huge, 50), (&trim, 1000), (&decompose, 5)] {
-            let text = growth(&vec![step.clone(); count]).unwrap_err().to_string();
-            assert!(text.contains("`tokenizer.json`: `normalizer` is"), "{text}");
+        let double = r#"{"type": "Replace", "pattern": {"String": "H"}, "content": "HH"}"#;
+        let huge = format!(r#"{{"type": "Prepend", "prepend": "{}"}}"#, "x".repeat(1 << 20));
+        let read = |step: &str, count: usize| {
+            let steps = vec![step; count].join(",");
+            let sequence = format!(r#"{{"type": "Sequence", "normalizers": [{steps}]}}"#);
+            let text = tokenizer(&format!(r#""normalizer": {sequence}, "#));
+            parse(text.as_bytes(), "tokenizer.json".as_ref())
+        };
+        // 256 MiB over 1024.
+        let doubled = read(double, 10).unwrap();
+        assert_eq!(longest_text(&doubled, "tokenizer.json".as_ref()).unwrap(), 262_144);
+        for (step, count) in [(double, 40), (&*huge, 1), (r#"{"type": "ByteLevel"}"#, 20)] {
+            let error = read(step, count).unwrap_err().to_string();
+            assert!(error.contains("`normalizer` is `a list of steps that make a text"), "{error}");
         }
-        let found = growth(&vec![double; 13]).unwrap();
-        // 256 MiB over 8192.
-        let (file, long) = (Path::new("x"), "a".repeat(32_769));
-        found.check(file, &long[1..]).unwrap();
-        let error = found.check(file, &long).unwrap_err().to_string();
-        assert_eq!(error, "tokenizer `x` reads at most 32768 bytes, a text has 32769");
     }
 }

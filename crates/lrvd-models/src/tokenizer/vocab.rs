@@ -26,7 +26,7 @@ use serde_json::{Value, json};
 use tokenizers::Tokenizer;
 
 use super::settings::{ROLES, Settings, missing_token, template_json};
-use super::tokenizer_json::{Growth, engine};
+use super::tokenizer_json::engine;
 use crate::error::{Error, Result};
 
 /// Name of BERT's vocabulary.
@@ -38,12 +38,13 @@ const MERGES: &str = "merges.txt";
 type Vocabulary = BTreeMap<String, u32>;
 
 /// Reads a `vocab.txt`.
-pub(super) fn word_pieces(file: &Path, settings: &Settings) -> Result<(Tokenizer, Growth)> {
+pub(super) fn word_pieces(file: &Path, settings: &Settings) -> Result<Tokenizer> {
     let text = read_text_limited(file, VOCABULARY_LIMIT).map_err(Error::read(file))?;
     let mut vocabulary = Vocabulary::new();
     for (id, token) in text.lines().enumerate() {
         if let Some(before) = vocabulary.insert(token.to_owned(), id as u32) {
-            let (key, first) = (format!("line {}", id + 1), before + 1);
+            let key = format!("line {}", id + 1);
+            let first = before + 1;
             let expected = format!("a token that is not in line {first}");
             return Err(Error::format(file, key, expected, format!("`{token}`")));
         }
@@ -70,7 +71,7 @@ pub(super) fn word_pieces(file: &Path, settings: &Settings) -> Result<(Tokenizer
 }
 
 /// Reads a `vocab.json` and the `merges.txt` beside it.
-pub(super) fn byte_pairs(file: &Path, settings: &Settings) -> Result<(Tokenizer, Growth)> {
+pub(super) fn byte_pairs(file: &Path, settings: &Settings) -> Result<Tokenizer> {
     let bytes = read_limited(file, VOCABULARY_LIMIT).map_err(Error::read(file))?;
     let vocabulary: Vocabulary = serde_json::from_slice(&bytes).map_err(Error::json(file))?;
     let beside = file.with_file_name(MERGES);
@@ -81,7 +82,8 @@ pub(super) fn byte_pairs(file: &Path, settings: &Settings) -> Result<(Tokenizer,
             continue;
         }
         if pair.split(' ').filter(|part| !part.is_empty()).count() != 2 {
-            let (key, found) = (format!("line {}", line + 1), format!("`{pair}`"));
+            let key = format!("line {}", line + 1);
+            let found = format!("`{pair}`");
             return Err(Error::format(&beside, key, "two tokens with a space between them", found));
         }
         merges.push(pair);
@@ -110,7 +112,7 @@ struct Roles<'a> {
     file: &'a Path,
     settings: &'a Settings,
     vocabulary: &'a Vocabulary,
-    /// Which of the usual names of a role the vocabulary has: that of BERT or, where there is one, that of RoBERTa.
+    /// Index of the usual name of a role: BERT's or, where there is one, RoBERTa's.
     usual: usize,
 }
 

@@ -225,6 +225,19 @@ fn broken_files_are_errors() {
     }
 }
 
+/// Settings of a Llama of one layer.
+fn small_llama(hidden: u32, heads: u32) -> [(&'static str, GgufField); 7] {
+    [
+        ("general.architecture", GgufField::Text("llama".to_owned())),
+        ("llama.embedding_length", GgufField::Count(hidden)),
+        ("llama.attention.head_count", GgufField::Count(heads)),
+        ("llama.feed_forward_length", GgufField::Count(64)),
+        ("llama.context_length", GgufField::Count(128)),
+        ("llama.block_count", GgufField::Count(1)),
+        ("llama.attention.layer_norm_rms_epsilon", GgufField::Float(1e-5)),
+    ]
+}
+
 #[test]
 fn other_models_are_rejected_by_key() {
     let folder = tempfile::tempdir().unwrap();
@@ -238,15 +251,7 @@ fn other_models_are_rejected_by_key() {
         ])
     };
     let text = |text: &str| GgufField::Text(text.to_owned());
-    let whole = [
-        ("general.architecture", text("llama")),
-        ("llama.embedding_length", GgufField::Count(32)),
-        ("llama.attention.head_count", GgufField::Count(4)),
-        ("llama.feed_forward_length", GgufField::Count(64)),
-        ("llama.context_length", GgufField::Count(128)),
-        ("llama.block_count", GgufField::Count(1)),
-        ("llama.attention.layer_norm_rms_epsilon", GgufField::Float(1e-5)),
-    ];
+    let whole = small_llama(32, 4);
     write_gguf(&path, &whole, &tensors("more")).unwrap();
     let config = GgufModel::open(&path).unwrap().config_json;
     assert!(config.contains("\"num_key_value_heads\": 4"), "{config}");
@@ -377,21 +382,11 @@ fn an_adapter_of_a_qwen_keeps_its_rows() {
 fn biases_of_a_llama_are_read_in_order() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.gguf");
-    let count = |key: &'static str, n| (key, GgufField::Count(n));
-    let settings = [
-        ("general.architecture", GgufField::Text("llama".to_owned())),
-        count("llama.embedding_length", 8),
-        count("llama.attention.head_count", 2),
-        count("llama.feed_forward_length", 8),
-        count("llama.context_length", 128),
-        count("llama.block_count", 1),
-        ("llama.attention.layer_norm_rms_epsilon", GgufField::Float(1e-5)),
-    ];
     let bias: Vec<f32> = (0..8).map(|row| row as f32).collect();
     let tensors = [("token_embd.weight", &[1, 8][..]), ("blk.0.attn_q.bias", &[8])];
     let tensors =
         tensors.map(|(name, shape)| (name.to_owned(), HostTensor::from_f32(shape, &bias).unwrap()));
-    write_gguf(&path, &settings, &tensors.into()).unwrap();
+    write_gguf(&path, &small_llama(8, 2), &tensors.into()).unwrap();
     let file = GgufModel::open(&path).unwrap();
     assert!(file.config.attention_bias && file.config.output_bias());
     let read = file.weights().unwrap().read("model.layers.0.self_attn.q_proj.bias").unwrap();

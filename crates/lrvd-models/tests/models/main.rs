@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod checkpoints;
+mod config;
 mod deberta;
 mod gguf;
 mod llama;

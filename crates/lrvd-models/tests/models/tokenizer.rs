@@ -183,7 +183,7 @@ fn settings_of_word_pieces_are_followed(#[case] settings: &str, #[case] expected
     "vocab.txt`: `line 4` should be a token that is not in line 2, found `a`"
 )]
 #[case::no_merges(&[("vocab.json", r#"{"<s>": 0}"#)], "cannot read `")]
-#[case::not_ids(&[("vocab.json", r#"{"<s>": "x"}"#)], "vocab.json` is not the JSON")]
+#[case::not_ids(&[("vocab.json", r#"{"<s>": "x"}"#)], "invalid JSON in `")]
 #[case::not_a_pair(
     &[("vocab.json", r#"{"<s>": 0, "</s>": 1}"#), ("merges.txt", "#version: 0.2\na b\nab")],
     "merges.txt`: `line 3` should be two tokens with a space between them, found `ab`"
@@ -194,7 +194,7 @@ fn settings_of_word_pieces_are_followed(#[case] settings: &str, #[case] expected
 )]
 #[case::unknown_merge(
     &[("vocab.json", r#"{"<s>": 0, "</s>": 1}"#), ("merges.txt", "a b")],
-    "`model` should be one that the `tokenizers` library can read"
+    "has a `model` of type `BPE` that the `tokenizers` library cannot read"
 )]
 fn damaged_vocabularies_are_errors(#[case] files: &[(&str, &str)], #[case] expected: &str) {
     let dir = tempfile::tempdir().unwrap();

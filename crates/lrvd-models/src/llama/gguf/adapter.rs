@@ -18,7 +18,7 @@ use crate::llama::config::LlamaConfig;
 const TIED_HEAD: &str = "`lm_head` is adapted, but in this model it is the word embedding: llama.cpp would adapt both. \
                          Export with `--to merged`, or train with `target_modules` without `lm_head`";
 
-/// What was written.
+/// Report on a written adapter.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GgufAdapter {
     /// `adapter.lora.alpha`.
@@ -59,7 +59,8 @@ pub fn write_gguf_adapter(
             return Err(Error::Adapter(what.to_owned()));
         }
     };
-    let (mut tensors, mut folded) = (BTreeMap::new(), Vec::new());
+    let mut tensors = BTreeMap::new();
+    let mut folded = Vec::new();
     for (path, module) in live() {
         if path == "lm_head" && config.tie_word_embeddings {
             return Err(Error::Adapter(TIED_HEAD.to_owned()));
@@ -90,7 +91,7 @@ pub fn write_gguf_adapter(
     }
     let text = |text: &str| GgufField::Text(text.to_owned());
     let settings = [
-        ("general.architecture", text(config.family.row().gguf)),
+        ("general.architecture", text(config.family.spec().gguf)),
         ("general.type", text("adapter")),
         ("general.name", text(name)),
         ("general.file_type", GgufField::Count(0)),

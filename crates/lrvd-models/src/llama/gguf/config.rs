@@ -26,7 +26,7 @@ const LENGTH: f64 = 8192.0;
 /// The text of a `config.json`.
 pub(super) fn config_json(file: &GgufFile) -> Result<String> {
     let family = check_kind(file)?;
-    let key = |name: &str| format!("{}.{name}", family.row().gguf);
+    let key = |name: &str| format!("{}.{name}", family.spec().gguf);
     let needed = |name: &str| -> Result<u64> {
         let key = key(name);
         Ok(file.count(&key)?.ok_or_else(|| file.missing(&key))?)
@@ -89,7 +89,7 @@ fn check_kind(file: &GgufFile) -> Result<LlamaFamily> {
         Err(Error::unsupported(file.path(), key, found, supported))
     };
     let architecture = architecture(file)?;
-    let Some(family) = LlamaFamily::of_gguf(architecture) else {
+    let Some(family) = LlamaFamily::from_gguf(architecture) else {
         return unsupported(ARCHITECTURE, architecture, "`llama`, `qwen2`, `qwen3`");
     };
     if let Some(kind) = file.text("general.type")?.filter(|kind| *kind != "model") {
@@ -106,7 +106,7 @@ fn check_kind(file: &GgufFile) -> Result<LlamaFamily> {
 
 /// Stretched wavelengths, from the factors that the file holds for every one of them.
 fn scaling(file: &GgufFile, family: LlamaFamily, theta: f64, head_dim: u64) -> Result<Value> {
-    let key = |name: &str| format!("{}.rope.scaling.{name}", family.row().gguf);
+    let key = |name: &str| format!("{}.rope.scaling.{name}", family.spec().gguf);
     if let Some(kind) = file.text(&key("type"))? {
         let factor = file.float(&key("factor"))?;
         let idle = kind == "none" || (kind == "linear" && factor == Some(1.0));

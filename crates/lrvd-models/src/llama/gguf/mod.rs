@@ -35,7 +35,7 @@ pub struct GgufModel {
 }
 
 impl GgufModel {
-    /// Whether `path` is a file with the ending `.gguf`.
+    /// `true` if `path` is a file with the ending `.gguf`.
     pub fn is_at(path: &Path) -> bool {
         path.extension().is_some_and(|ending| ending == "gguf") && path.is_file()
     }
@@ -100,7 +100,7 @@ const LAYER: [[&str; 2]; 11] = [
 /// Starts of the names within a layer, in the order of the tables.
 const LAYERS: [&str; 2] = ["blk.", "model.layers."];
 
-/// What a Hugging Face checkpoint calls a tensor of the file; unknown names stay.
+/// Name of a tensor of the file in a Hugging Face checkpoint; unknown names stay.
 fn hugging_face_name(name: &str) -> String {
     let translated = name
         .rsplit_once('.')
@@ -147,7 +147,7 @@ pub fn rows_in_halves(rows: usize, heads: usize) -> Option<Vec<usize>> {
 
 /// Heads of a query or key projection whose rows have another order in llama.cpp, by module path.
 fn heads(path: &str, config: &LlamaConfig) -> Option<usize> {
-    if !config.family.row().gguf_pairs {
+    if !config.family.spec().gguf_pairs {
         return None;
     }
     match path.rsplit('.').next()? {

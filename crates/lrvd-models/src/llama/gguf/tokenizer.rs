@@ -34,7 +34,7 @@ const LLAMA_3_WORDS: &str = concat!(
     r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 );
 
-/// Those of Qwen2 to Qwen3: every digit is a word.
+/// Words of Qwen2 to Qwen3: every digit is a word.
 const QWEN_2_WORDS: &str = concat!(
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}|",
     r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -49,13 +49,13 @@ pub struct TokenizerFiles {
     pub settings: String,
 }
 
-/// Tokens by id, and what stands around every text.
+/// Tokens by id, and the special tokens around every text.
 struct Vocabulary<'a> {
     tokens: &'a [String],
     /// Kinds of the tokens; SentencePiece has the same numbers.
     kinds: Vec<PieceKind>,
-    /// Tokens before and behind every text, with their ids.
-    ends: [Option<(String, u32)>; 2],
+    /// Tokens before and after every text, with their ids.
+    special_ends: [Option<(String, u32)>; 2],
 }
 
 /// The texts of the tokenizer's files.
@@ -78,7 +78,7 @@ pub(super) fn tokenizer_files(file: &GgufFile) -> Result<TokenizerFiles> {
     Ok(TokenizerFiles { tokenizer, settings: settings(file, &vocabulary)? })
 }
 
-fn vocabulary(file: &GgufFile, begins: bool) -> Result<Vocabulary<'_>> {
+fn vocabulary(file: &GgufFile, add_bos_by_default: bool) -> Result<Vocabulary<'_>> {
     let tokens = file.texts(TOKENS)?.ok_or_else(|| file.missing(TOKENS))?;
     let kinds = file.integers(TYPES)?.ok_or_else(|| file.missing(TYPES))?;
     if kinds.len() != tokens.len() {
@@ -103,13 +103,16 @@ fn vocabulary(file: &GgufFile, begins: bool) -> Result<Vocabulary<'_>> {
             *end = Some((token.clone(), id as u32));
         }
     }
-    let adds = [("tokenizer.ggml.add_bos_token", begins), ("tokenizer.ggml.add_eos_token", false)];
+    let adds = [
+        ("tokenizer.ggml.add_bos_token", add_bos_by_default),
+        ("tokenizer.ggml.add_eos_token", false),
+    ];
     for (end, (key, default)) in ends.iter_mut().zip(adds) {
         if !file.boolean(key)?.unwrap_or(default) {
             *end = None;
         }
     }
-    Ok(Vocabulary { tokens, kinds, ends })
+    Ok(Vocabulary { tokens, kinds, special_ends: ends })
 }
 
 /// Byte-level byte pairs (`tokenizer.ggml.model = gpt2`). The file holds tokens and merges, and only a name for the way
@@ -161,7 +164,7 @@ fn byte_level(
             "normalized": false, "special": *kind == PieceKind::Control,
         })
     });
-    let [bos, eos] = &vocabulary.ends;
+    let [bos, eos] = &vocabulary.special_ends;
     let tokenizer = json!({
         "version": "1.0", "truncation": null, "padding": null, "added_tokens": added.collect::<Vec<_>>(),
         "normalizer": normalizer, "pre_tokenizer": cut, "decoder": bytes(true),
@@ -197,7 +200,8 @@ fn sentence_piece(file: &GgufFile, vocabulary: &Vocabulary<'_>) -> Result<String
     let mut model = SpmModel::byte_pairs(pieces.map(piece).collect(), path)?;
     model.normalizer.add_dummy_prefix =
         file.boolean("tokenizer.ggml.add_space_prefix")?.unwrap_or(true);
-    let ends = vocabulary.ends.each_ref().map(|end| end.as_ref().map(|(token, _)| &**token));
+    let ends =
+        vocabulary.special_ends.each_ref().map(|end| end.as_ref().map(|(token, _)| &**token));
     tokenizer_json(&model, path, ends, &own)
 }
 
@@ -205,8 +209,8 @@ fn sentence_piece(file: &GgufFile, vocabulary: &Vocabulary<'_>) -> Result<String
 fn settings(file: &GgufFile, vocabulary: &Vocabulary<'_>) -> Result<String> {
     let mut map = Map::new();
     let mut set = |key: &str, value: Value| map.insert(key.to_owned(), value);
-    set("add_bos_token", vocabulary.ends[0].is_some().into());
-    set("add_eos_token", vocabulary.ends[1].is_some().into());
+    set("add_bos_token", vocabulary.special_ends[0].is_some().into());
+    set("add_eos_token", vocabulary.special_ends[1].is_some().into());
     if let Some(length) = file.count(&format!("{}.context_length", architecture(file)?))? {
         set("model_max_length", length.into());
     }
