@@ -6,7 +6,7 @@ use lrvd_burn::model::{NamedModule, members};
 use lrvd_burn::sampling::Pass;
 use lrvd_burn::train::Model;
 
-use crate::batch::{BARRED, ScoredOptions, TokenBatch};
+use crate::batch::{MASKED_LOGIT, ScoredOptions, TokenBatch};
 use crate::deberta::DebertaClassifier;
 use crate::llama::{LlamaForCausalLm, LlamaModel, LlamaScore};
 
@@ -24,7 +24,7 @@ pub enum AutoModel {
 }
 
 impl AutoModel {
-    /// The model with a separate head for [`LlamaForCausalLm::untied_for`] these parameters.
+    /// This model with a separate head for [`LlamaForCausalLm::untied_for`] these parameters.
     #[must_use]
     pub fn untied_for<'a>(self, parameters: impl Iterator<Item = &'a str>) -> Self {
         match self {
@@ -33,7 +33,7 @@ impl AutoModel {
         }
     }
 
-    /// Gradient checkpointing: whether the backward pass computes a layer's activations again instead of holding those
+    /// Gradient checkpointing: `true` if the backward pass computes a layer's activations again instead of holding those
     /// of all layers. Costs one more forward pass a step.
     pub fn recompute(&mut self, recomputes: bool) {
         *match self {
@@ -43,7 +43,7 @@ impl AutoModel {
         } = recomputes;
     }
 
-    /// What the head reads of every input, `[batch, features]`, at the posterior mean: the encoder's pooled state,
+    /// Input of the head for every row, `[batch, features]`, at the posterior mean: the encoder's pooled state,
     /// or the decoder's last hidden state after the final norm.
     pub fn features(&self, input: &TokenBatch) -> Tensor<2> {
         let pass = Pass::mean();
@@ -56,7 +56,7 @@ impl AutoModel {
         }
     }
 
-    /// What is below the head of a language model; `None` for an encoder.
+    /// Decoder below the head of a language model; `None` for an encoder.
     pub fn decoder(&self) -> Option<&LlamaModel> {
         match self {
             Self::Deberta(_) => None,
@@ -103,7 +103,8 @@ impl Model for LlamaForCausalLm {
         }
         let rows = 0..input.scored.len();
         let others: Vec<usize> = rows.clone().filter(|&row| input.scored[row].is_none()).collect();
-        let (mut order, mut parts) = (Vec::with_capacity(rows.len()), Vec::new());
+        let mut order = Vec::with_capacity(rows.len());
+        let mut parts = Vec::new();
         if !others.is_empty() {
             parts.push(self.logits(&input.rows(&others), &pass.for_rows(0, others.len())));
             order.extend(others);
@@ -130,7 +131,7 @@ fn in_order(parts: Vec<Tensor<2>>, order: &[usize]) -> Tensor<2> {
     let rows: usize = parts.iter().map(|part| part.dims()[0]).sum();
     let (copies, n) = (rows / order.len(), order.len());
     let copied = |part: Tensor<2>| {
-        let part = widened(part, width);
+        let part = pad_classes(part, width);
         let own = part.dims()[0] / copies;
         part.reshape([copies, own, width])
     };
@@ -141,13 +142,13 @@ fn in_order(parts: Vec<Tensor<2>>, order: &[usize]) -> Tensor<2> {
     all.select(1, places).reshape([copies * n, width])
 }
 
-/// `logits` with `width` answers, of which the further ones cannot be given.
-fn widened(logits: Tensor<2>, width: usize) -> Tensor<2> {
+/// Pads `logits` to `width` answers; the further ones are masked.
+fn pad_classes(logits: Tensor<2>, width: usize) -> Tensor<2> {
     let [rows, own] = logits.dims();
     if own >= width {
         return logits;
     }
-    let none = Tensor::full([rows, width - own], BARRED, (&logits.device(), logits.dtype()));
+    let none = Tensor::full([rows, width - own], MASKED_LOGIT, (&logits.device(), logits.dtype()));
     Tensor::cat(vec![logits, none], 1)
 }
 
@@ -160,8 +161,8 @@ fn answered<M: NamedModule>(
 ) -> Tensor<2> {
     let input = input.repeat(members(model).unwrap_or(1));
     let logits = forward(model, &input, pass);
-    let Some(barred) = input.barred else { return logits };
-    let barred = barred.cast(logits.dtype());
-    let [logits, barred] = pass.aligned([widened(logits, barred.dims()[1]), barred]);
-    logits + barred
+    let Some(mask) = input.answer_mask else { return logits };
+    let mask = mask.cast(logits.dtype());
+    let [logits, mask] = pass.aligned([pad_classes(logits, mask.dims()[1]), mask]);
+    logits + mask
 }

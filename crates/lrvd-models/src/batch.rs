@@ -7,9 +7,9 @@ use burn::tensor::{DType, Device, Int, Tensor, TensorData};
 use lrvd_burn::adapter::repeat_for_members;
 use lrvd_burn::sampling::Pass;
 
-/// What is added to the logit of an answer that a row does not have. Finite, since a value that is not a number is an error
+/// Added to the logit of an answer that a row does not have. Finite, since a value that is not a number is an error
 /// everywhere, and so low that its probability is 0 in double precision, also under a temperature of 100.
-pub(crate) const BARRED: f32 = -1e6;
+pub(crate) const MASKED_LOGIT: f32 = -1e6;
 
 /// The options of a row that are scored by their texts, behind a prompt of `prompt` tokens without padding.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,16 +20,16 @@ pub struct ScoredOptions {
     pub options: Arc<[Vec<u32>]>,
 }
 
-/// What a model keeps of texts that several batches start with: read once for each pass.
+/// Caches of texts that several batches start with, computed once for each pass.
 #[derive(Clone, Debug, Default)]
 pub struct Prefixes(Arc<Mutex<Vec<Prefix>>>);
 
-/// The tokens that were read, the pass in which they were, and what the model keeps of them.
+/// Tokens, pass, and the model's cache of them.
 type Prefix = (Vec<u32>, Pass, Box<dyn Any + Send>);
 
 impl Prefixes {
-    /// What is kept of `ids` in this pass, which `read` makes where there is nothing yet.
-    pub(crate) fn of<T: Clone + Send + 'static>(
+    /// Cache of `ids` in this pass; `read` computes it the first time.
+    pub(crate) fn get_or_read<T: Clone + Send + 'static>(
         &self,
         ids: &[u32],
         pass: &Pass,
@@ -46,7 +46,7 @@ impl Prefixes {
     }
 }
 
-/// One padded batch, all tensors `[batch, tokens]` but for [`barred`](Self::barred).
+/// One padded batch, all tensors `[batch, tokens]` but for [`answer_mask`](Self::answer_mask).
 #[derive(Clone, Debug)]
 pub struct TokenBatch {
     /// Token ids.
@@ -55,9 +55,9 @@ pub struct TokenBatch {
     pub type_ids: Tensor<2, Int>,
     /// 1 for tokens, 0 for padding, in the model's float type.
     pub mask: Tensor<2>,
-    /// What is added to the logits, `[batch, answers]`, where not every row has every answer; see
-    /// [`answered_by`](Self::answered_by).
-    pub barred: Option<Tensor<2>>,
+    /// Added to the logits, `[batch, answers]`, where not every row has every answer; see
+    /// [`with_answer_mask`](Self::with_answer_mask).
+    pub answer_mask: Option<Tensor<2>>,
     /// Columns of each row whose next token a language model predicts; empty for a classifier.
     pub columns: Vec<Vec<usize>>,
     /// Of each row the options that are [scored](crate::llama::LlamaForCausalLm::option_logits), none where it is answered
@@ -69,13 +69,13 @@ pub struct TokenBatch {
 }
 
 impl TokenBatch {
-    /// Rows of which every one has every answer.
+    /// Batch in which every row has every answer.
     pub const fn new(ids: Tensor<2, Int>, type_ids: Tensor<2, Int>, mask: Tensor<2>) -> Self {
         Self {
             ids,
             type_ids,
             mask,
-            barred: None,
+            answer_mask: None,
             columns: Vec::new(),
             scored: Vec::new(),
             prefix: None,
@@ -99,24 +99,25 @@ impl TokenBatch {
         Self::new(ids, type_ids, mask)
     }
 
-    /// The same batch, in which row `i` has the first `answers[i]` of `width` answers, and no other can be given.
+    /// This batch with a mask by which row `i` has the first `answers[i]` of `width` answers.
     ///
     /// ```text
     /// logits[i, k] + (0 if k < answers[i], else −10⁶)
     /// ```
     #[must_use]
-    pub fn answered_by(self, answers: &[usize], width: usize) -> Self {
+    pub fn with_answer_mask(self, answers: &[usize], width: usize) -> Self {
         if answers.iter().all(|&own| own >= width) {
             return self;
         }
-        let row = |&own: &usize| (0..width).map(move |k| if k < own { 0.0 } else { BARRED });
+        let row = |&own: &usize| (0..width).map(move |k| if k < own { 0.0 } else { MASKED_LOGIT });
         let values: Vec<f32> = answers.iter().flat_map(row).collect();
         let data = TensorData::new(values, [answers.len(), width]);
-        let (device, dtype) = (self.mask.device(), self.mask.dtype());
-        Self { barred: Some(Tensor::from_data(data, (&device, dtype))), ..self }
+        let device = self.mask.device();
+        let dtype = self.mask.dtype();
+        Self { answer_mask: Some(Tensor::from_data(data, (&device, dtype))), ..self }
     }
 
-    /// The batch `times` over, copy after copy.
+    /// `times` copies of the batch, one after the other.
     #[must_use]
     pub fn repeat(&self, times: usize) -> Self {
         if times == 1 {
@@ -126,14 +127,14 @@ impl TokenBatch {
             ids: repeat_for_members(self.ids.clone(), times),
             type_ids: repeat_for_members(self.type_ids.clone(), times),
             mask: repeat_for_members(self.mask.clone(), times),
-            barred: self.barred.clone().map(|barred| repeat_for_members(barred, times)),
+            answer_mask: self.answer_mask.clone().map(|mask| repeat_for_members(mask, times)),
             columns: vec![&self.columns[..]; times].concat(),
             scored: vec![&self.scored[..]; times].concat(),
             prefix: None,
         }
     }
 
-    /// The rows `rows`, as they are, whose options are not scored.
+    /// Batch of the rows `rows`, without scored options.
     pub(crate) fn rows(&self, rows: &[usize]) -> Self {
         let at: Vec<i64> = rows.iter().map(|&row| row as i64).collect();
         let at = Tensor::from_data(TensorData::new(at, [rows.len()]), &self.mask.device());
@@ -142,7 +143,7 @@ impl TokenBatch {
             ids: self.ids.clone().select(0, at.clone()),
             type_ids: self.type_ids.clone().select(0, at.clone()),
             mask: self.mask.clone().select(0, at.clone()),
-            barred: self.barred.clone().map(|barred| barred.select(0, at)),
+            answer_mask: self.answer_mask.clone().map(|mask| mask.select(0, at)),
             columns: columns.collect(),
             scored: Vec::new(),
             prefix: None,

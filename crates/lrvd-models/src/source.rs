@@ -1,4 +1,4 @@
-//! Where a model's weights come from: a checkpoint, a random initialisation, or both.
+//! Loader of a model's weights from a checkpoint, a random initialisation, or both.
 //!
 //! A model is built by asking a [`WeightSource`] for each parameter by name. Problems are collected
 //! rather than returned one by one, so that a bad checkpoint is reported whole; nothing is built
@@ -34,16 +34,16 @@ pub(crate) fn frozen<const D: usize>(value: Tensor<D>) -> Param<Tensor<D>> {
     Param::from_tensor(value).set_require_grad(false)
 }
 
-/// How the tensor in memory relates to the one in a checkpoint.
+/// Relation of the tensor in memory to the one in a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Layout {
-    /// The same shape and order.
+    /// Shape and order of the file.
     AsStored,
     /// A matrix held transposed: checkpoints store linear weights `[d_output, d_input]`.
     Transposed,
 }
 
-/// How a frozen base is held; a `DType` is one that holds all of it in that type.
+/// Number formats of a frozen base; from a `DType`: all of it in that type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Precision {
     /// The float type of what is not quantised.
@@ -67,7 +67,7 @@ pub(crate) enum Init {
     Constant(f64),
 }
 
-/// What became of a load.
+/// Report on a load.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Loaded {
     /// Tensors taken from the checkpoint.
@@ -76,7 +76,7 @@ pub struct Loaded {
     pub fresh: Vec<String>,
 }
 
-/// Hands out parameters by checkpoint name.
+/// Source of parameters by checkpoint name.
 pub struct WeightSource<'a> {
     store: Option<&'a WeightStore>,
     /// Names that may be absent from the store and start fresh.
@@ -190,9 +190,11 @@ impl<'a> WeightSource<'a> {
         bias: bool,
         std: f64,
     ) -> AdaptedLinear {
-        let (name, dtype) = (format!("{path}.weight"), self.precision.dtype);
+        let name = format!("{path}.weight");
+        let dtype = self.precision.dtype;
         let weight = self.tensor(&name, shape, Layout::Transposed, Init::Normal(std), dtype);
-        let (name, zero) = (format!("{path}.bias"), Init::Constant(0.0));
+        let name = format!("{path}.bias");
+        let zero = Init::Constant(0.0);
         let bias = bias.then(|| self.tensor(&name, [shape[1]], Layout::AsStored, zero, dtype));
         AdaptedLinear::new(weight, bias)
     }
@@ -208,7 +210,7 @@ impl<'a> WeightSource<'a> {
         Ok(Loaded { report: self.report.into_result()?, fresh: self.fresh })
     }
 
-    /// Whether [`Self::finish`] will return an error.
+    /// `true` if [`Self::finish`] will return an error.
     fn has_failed(&self) -> bool {
         self.failure.is_some() || !self.report.is_clean()
     }

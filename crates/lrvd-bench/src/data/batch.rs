@@ -229,7 +229,7 @@ impl Examples for TokenExamples<'_> {
         {
             batch.prefix = Some((example.ids[..example.prefix].to_vec(), known.clone()));
         }
-        Ok(batch.answered_by(&answers.collect::<Vec<_>>(), self.labels))
+        Ok(batch.with_answer_mask(&answers.collect::<Vec<_>>(), self.labels))
     }
 
     fn targets(&self, indices: &[usize]) -> Burn<Targets> {
@@ -407,7 +407,7 @@ mod tests {
         assert_eq!(numbers(batch.input.mask.into_data()), [1, 1, 1, 1, 1, 1, 0, 0]);
         let Targets::Classes(one_hot) = batch.targets else { panic!("classes") };
         assert_eq!(numbers(one_hot.into_data()), [0, 0, 1, 0, 1, 0]);
-        assert!(batch.input.barred.is_none());
+        assert!(batch.input.answer_mask.is_none());
     }
 
     #[test]
@@ -417,7 +417,7 @@ mod tests {
         let all = [choices(Some(2)), choices(Some(3)), choices(None)];
         let examples = TokenExamples { smoothing: 0.25, ..examples(&all, &device) };
         let barred = |indices: &[usize]| {
-            let barred = examples.input(indices).unwrap().barred?;
+            let barred = examples.input(indices).unwrap().answer_mask?;
             Some(barred.into_data().iter::<f64>().map(|value| value < 0.0).collect::<Vec<_>>())
         };
         assert_eq!(barred(&[1, 2]), None);

@@ -38,7 +38,7 @@ const CONFIG_FILE: &str = "tokenizer_config.json";
 const KEY: &str = "chat_template";
 /// Its name within the engine.
 const NAME: &str = "chat";
-/// What a rendering may cost: an instruction costs 1, as do 64 bytes of text. Some hundreds a message are usual.
+/// Limit of the cost of a rendering: an instruction costs 1, as do 64 bytes of text. Some hundreds a message are usual.
 const FUEL: u64 = 1_000_000;
 /// Longest template, bytes: published ones have up to 30,000.
 const SOURCE: usize = 1 << 16;
@@ -106,7 +106,7 @@ impl Message {
 pub struct Segment {
     /// The piece.
     pub text: String,
-    /// Whether it is to be learnt.
+    /// `true` if it is to be learnt.
     pub learnt: bool,
 }
 
@@ -114,7 +114,7 @@ pub struct Segment {
 #[derive(Clone, Debug)]
 pub struct ChatTemplate {
     engine: Arc<Environment<'static>>,
-    /// Whether a rendering had no end within its time: its thread may still run, and no other one is started.
+    /// `true` once a rendering did not end within its time: its thread may still run, and no other one is started.
     stuck: Arc<AtomicBool>,
 }
 
@@ -204,7 +204,9 @@ impl ChatTemplate {
             return Err(none(" that is learnt"));
         }
         let texts = self.renderings(messages, parts.clone())?;
-        let (whole, mut taken, mut segments) = (&texts[0], 0, Vec::new());
+        let whole = &texts[0];
+        let mut taken = 0;
+        let mut segments = Vec::new();
         let answers = texts[1..].chunks_exact(2).zip(parts[1..].chunks_exact(2));
         for ((texts, part), learnt) in answers.zip(learnt) {
             let (asked, answered) = (&texts[0], &texts[1]);
@@ -255,7 +257,7 @@ impl ChatTemplate {
     }
 }
 
-/// What `run` returns on a thread with a large stack, if it returns in time.
+/// Result of `run` on a thread with a large stack; an error if it does not return in time.
 ///
 /// The engine bounds instructions and bytes by its fuel. It does not bound the recursion of its parser and of nested
 /// values, nor the work of joining and comparing nested lists, and a template comes with a downloaded model.

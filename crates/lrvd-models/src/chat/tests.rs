@@ -18,7 +18,7 @@ fn said(all: &[(Role, &str)]) -> Vec<Message> {
     all.iter().map(|&(role, text)| Message::new(role, text)).collect()
 }
 
-/// What a template gives for a conversation of one message, asked on a thread of the usual stack.
+/// Text of a conversation of one message, rendered on a thread of the usual stack.
 fn rendered(source: String) -> Result<String> {
     let render = move || parse(&source)?.render(&said(&[(User, "Hi")]), true);
     std::thread::spawn(render).join().unwrap()
@@ -94,7 +94,8 @@ fn texts_that_grow_run_out_of_fuel() {
 #[test]
 fn lists_that_double_take_too_long() {
     let source = grown(1, "ns.l + ns.l", "{{ ns.l | length }}");
-    let (template, messages) = (parse(&source).unwrap(), said(&[(User, "Hi")]));
+    let template = parse(&source).unwrap();
+    let messages = said(&[(User, "Hi")]);
     for reason in ["it takes longer than 5 s", "an earlier rendering failed or took too long"] {
         let error = template.render(&messages, true).unwrap_err().to_string();
         assert!(error.ends_with(reason), "{error}");

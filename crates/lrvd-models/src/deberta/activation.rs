@@ -1,4 +1,4 @@
-//! Functions that are applied to every feature by itself.
+//! Element-wise activation functions.
 
 use burn::tensor::{Tensor, activation};
 use lrvd_burn::ops::gelu;
@@ -25,8 +25,8 @@ impl Activation {
     /// Names of the file for those that a feed-forward layer has.
     pub(super) const HIDDEN: [&str; 4] = ["gelu", "gelu_new", "gelu_pytorch_tanh", "relu"];
 
-    /// The function of every value.
-    pub(super) fn of<const D: usize>(self, x: Tensor<D>) -> Tensor<D> {
+    /// Applies the function to every value.
+    pub(super) fn apply<const D: usize>(self, x: Tensor<D>) -> Tensor<D> {
         match self {
             Self::Gelu => gelu(x),
             Self::GeluTanh => {
@@ -60,7 +60,7 @@ mod tests {
         ];
         let x = TensorData::new(vec![-2.0, -0.5, 0.0, 1.0, 3.0], [5]);
         let x = Tensor::<1>::from_data(x, (&Device::flex(), DType::F64));
-        for (found, expected) in values(Activation::GeluTanh.of(x)).into_iter().zip(expected) {
+        for (found, expected) in values(Activation::GeluTanh.apply(x)).into_iter().zip(expected) {
             assert!((found - expected).abs() < 1e-9, "{found} for {expected}");
         }
     }

@@ -57,7 +57,8 @@ impl DebertaClassifier {
         source: &mut WeightSource<'_>,
         config: &DebertaConfig,
     ) -> Self {
-        let (d, std) = (config.hidden_size, config.initializer_range);
+        let d = config.hidden_size;
+        let std = config.initializer_range;
         let [pooler, classifier] = config.family.head();
         let is_deberta = config.family == Family::Deberta;
         Self {
@@ -87,7 +88,7 @@ impl DebertaClassifier {
         Self::build(None, store, config, seed, device, precision.into())
     }
 
-    /// The same encoder, whose memory is shared, under another head: that for `config`, as
+    /// This encoder, whose memory is shared, under another head: the one for `config`, as
     /// [`from_pretrained`](Self::from_pretrained) reads it from the checkpoint of the encoder.
     pub fn with_head(
         &self,
@@ -126,12 +127,12 @@ impl DebertaClassifier {
         self.head(self.states(input, pass), input, pass).1
     }
 
-    /// What the classifier reads, `[batch, hidden]`.
+    /// Input of the classifier, `[batch, hidden]`.
     pub fn features(&self, input: &TokenBatch, pass: &Pass) -> Tensor<2> {
         self.head(self.states(input, pass), input, pass).0
     }
 
-    /// Those rows of the last hidden state that the head reads.
+    /// Rows of the last hidden state that the head reads.
     fn states(&self, input: &TokenBatch, pass: &Pass) -> Tensor<3> {
         match self.pooler {
             Some(_) => self.encoder.first_token(input, pass),
@@ -152,7 +153,7 @@ impl DebertaClassifier {
         let pooled = match &self.pooler {
             Some(pooler) => {
                 let first = dropped(hidden.narrow(1, 0, 1), self.pooler_dropout, key("pooler"));
-                self.activation.of(pooler.forward_with(first, pass))
+                self.activation.apply(pooler.forward_with(first, pass))
             }
             None => {
                 let weights = input.mask.clone() / input.mask.clone().sum_dim(1);

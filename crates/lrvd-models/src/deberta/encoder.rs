@@ -65,7 +65,7 @@ impl DebertaEncoder {
         }
     }
 
-    /// Whether the relative positions, which all layers share, have a gradient.
+    /// `true` if the relative positions, which all layers share, have a gradient.
     fn trains_positions(&self) -> bool {
         let mut norm = self.rel_norm.iter().flat_map(|norm| [&norm.weight, &norm.bias]);
         self.rel_embeddings.iter().any(|p| p.base().is_require_grad())
@@ -255,6 +255,6 @@ impl Convolution {
         let mask: Tensor<3> = mask.unsqueeze_dim(2);
         let out = out.swap_dims(1, 2) * mask.clone();
         let out = dropped(out, self.dropout, pass.dropout_key(self.site));
-        self.norm.forward(after_layer + self.activation.of(out)) * mask
+        self.norm.forward(after_layer + self.activation.apply(out)) * mask
     }
 }

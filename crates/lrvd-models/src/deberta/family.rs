@@ -1,4 +1,4 @@
-//! The encoders that share one forward pass: what their checkpoints call things, their heads, how they count positions.
+//! Encoders that share one forward pass: names in their checkpoints, heads, numbering of positions.
 
 use lrvd_burn::files::WeightStore;
 use lrvd_burn::model::Names;
@@ -55,7 +55,7 @@ pub const ADAPTER_TARGETS: [&str; 6] = [
     "intermediate.dense",
     "output.dense",
 ];
-/// The same layers of every other family.
+/// Layers of [`ADAPTER_TARGETS`] in every other family.
 const BERT_TARGETS: [&str; 6] =
     ["query", "key", "value", "attention.output.dense", "intermediate.dense", "output.dense"];
 
@@ -83,7 +83,7 @@ impl Family {
         }
     }
 
-    /// What the names of the encoder's parameters start with.
+    /// Start of the names of the encoder's parameters.
     pub const fn prefix(self) -> &'static str {
         match self {
             Self::Deberta => "deberta",
@@ -100,7 +100,7 @@ impl Family {
         }
     }
 
-    /// The same layers, by their path in an encoder layer.
+    /// Layers of [`ADAPTER_TARGETS`], by their path in an encoder layer.
     pub const fn layers(self) -> [&'static str; 6] {
         let [query, key, value] = match self {
             Self::Deberta => [
@@ -125,7 +125,7 @@ impl Family {
         }
     }
 
-    /// Whether a position's row of the table is counted from the padding token.
+    /// `true` if a position's row of the table is counted from the padding token.
     pub(super) const fn shifts_positions(self) -> bool {
         matches!(self, Self::Roberta | Self::XlmRoberta)
     }
@@ -154,7 +154,7 @@ impl Family {
         }
     }
 
-    /// Whether a tensor of a checkpoint belongs to pretraining, or is no weight: no classifier reads it.
+    /// `true` if a tensor of a checkpoint belongs to pretraining, or is not a weight: no classifier reads it.
     pub fn is_spare(self, name: &str) -> bool {
         let heads = ["lm_predictions.", "mask_predictions.", "cls.", "lm_head."];
         heads.iter().any(|head| name.starts_with(head))

@@ -32,7 +32,9 @@ impl ResidualOutput {
         d_input: usize,
         config: &DebertaConfig,
     ) -> Self {
-        let (d, eps, std) = (config.hidden_size, config.layer_norm_eps, config.initializer_range);
+        let d = config.hidden_size;
+        let eps = config.layer_norm_eps;
+        let std = config.initializer_range;
         Self {
             dense: source.linear(&format!("{path}.dense"), [d_input, d], true, std),
             norm: LayerNorm::load(source, &format!("{path}.LayerNorm"), d, eps),
@@ -91,7 +93,7 @@ impl EncoderLayer {
             && dense.into_iter().all(|layer| layer.is_row_independent(pass));
         let rows = |x: Tensor<3>| if alone { x.narrow(1, 0, 1) } else { x };
         let x = self.attention_output.forward(rows(context), rows(x), pass);
-        let wide = self.activation.of(self.intermediate.forward_with(x.clone(), pass));
+        let wide = self.activation.apply(self.intermediate.forward_with(x.clone(), pass));
         self.output.forward(wide, x, pass)
     }
 }
@@ -136,7 +138,8 @@ struct SelfAttention {
 
 impl SelfAttention {
     fn load(source: &mut WeightSource<'_>, path: &str, config: &DebertaConfig) -> Self {
-        let (d, std) = (config.hidden_size, config.initializer_range);
+        let d = config.hidden_size;
+        let std = config.initializer_range;
         let mut linear = |name: &str| source.linear(&format!("{path}.{name}"), [d, d], true, std);
         let (c2p, p2c) =
             (config.relative_attention && config.c2p, config.relative_attention && config.p2c);

@@ -91,7 +91,7 @@ impl RelativePositions {
 
     /// The row of the relative-embedding table for a distance `r = i - j`.
     ///
-    /// The same row serves both terms: position keys are read at `row(i - j)`, position queries at `row(i - j)` too.
+    /// Position keys and position queries are both read at `row(i - j)`.
     pub fn row(&self, relative: i64) -> i32 {
         let span = self.span() as i64;
         (self.bucket(relative).saturating_add(span)).clamp(0, 2 * span - 1) as i32

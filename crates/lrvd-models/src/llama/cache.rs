@@ -68,7 +68,8 @@ impl KvCache {
     /// Rotations of at least `limit` positions.
     pub(super) fn table(&mut self, config: &LlamaConfig, limit: usize, like: &Tensor<2>) -> Table {
         let known = self.table.take().filter(|table| table.limit() >= limit);
-        let (device, limit) = (like.device(), limit.next_power_of_two());
+        let device = like.device();
+        let limit = limit.next_power_of_two();
         let table = known.unwrap_or_else(|| Table::new(config, limit, &device, like.dtype()));
         self.table.insert(table).clone()
     }

@@ -56,7 +56,7 @@ pub struct LlamaForCausalLm {
     pub(crate) answer_ids: Vec<u32>,
 }
 
-/// Whether there is a head beside the embedding that it is tied to; an error if it is another matrix.
+/// `true` if the file has the head and the embedding that it is tied to; an error if they differ.
 fn has_spare_head(store: &WeightStore, config: &LlamaConfig) -> Result<bool> {
     let both = store.contains(HEAD_WEIGHT) && store.contains(EMBEDDINGS);
     if !config.tie_word_embeddings || !both {
@@ -134,7 +134,7 @@ impl LlamaForCausalLm {
         Ok((model, source.finish()?))
     }
 
-    /// The same model with a separate head, if one of the `parameters` that are to be replaced is the head or the
+    /// This model with a separate head, if one of the `parameters` that are to be replaced is the head or the
     /// embedding that it is tied to: PEFT replaces either without the other.
     #[must_use]
     pub fn untied_for<'a>(mut self, mut parameters: impl Iterator<Item = &'a str>) -> Self {
@@ -145,12 +145,12 @@ impl LlamaForCausalLm {
         self
     }
 
-    /// The same model as a classifier among the answers `answer_ids`, in the order of the classes: as a
+    /// This model as a classifier among the answers `answer_ids`, in the order of the classes: as a
     /// [`Model`](lrvd_burn::train::Model) its logits are [those of the answers](Self::answer_logits).
     ///
     /// # Errors
     ///
-    /// If there are fewer than two answers, one twice, or one that is no token of the model.
+    /// If there are fewer than two answers, one twice, or one that is not a token of the model.
     pub fn answering(self, answer_ids: Vec<u32>) -> Result<Self> {
         let vocab_size = self.config().vocab_size;
         let expected = if answer_ids.len() < 2 {
@@ -221,7 +221,7 @@ impl LlamaForCausalLm {
     /// A [prefix](TokenBatch::prefix) of the input is read once a pass, if weights are drawn once a batch or not at all.
     pub fn answer_logits(&self, input: &TokenBatch, answers: &[u32], pass: &Pass) -> Tensor<2> {
         let hidden = match shared(input.prefix.as_ref(), pass) {
-            Some(prefix) => self.last_behind(input, prefix, pass),
+            Some(prefix) => self.last_hidden_with_prefix(input, prefix, pass),
             None => self.model.last_hidden(input, pass),
         };
         let ids = indices(answers.iter().map(|&id| id as usize), &hidden);
@@ -234,19 +234,26 @@ impl LlamaForCausalLm {
     }
 
     /// The last state of one row that starts with `prefix`, `[1, 1, hidden]`.
-    fn last_behind(&self, input: &TokenBatch, prefix: &Prefixed, pass: &Pass) -> Tensor<3> {
+    fn last_hidden_with_prefix(
+        &self,
+        input: &TokenBatch,
+        prefix: &Prefixed,
+        pass: &Pass,
+    ) -> Tensor<3> {
         let mut cache = self.read(&input.ids, prefix, pass);
-        let (first, TokenBatch { ids, mask, .. }) = (prefix.0.len(), input.clone());
+        let first = prefix.0.len();
+        let TokenBatch { ids, mask, .. } = input.clone();
         let behind = ids.dims()[1] - first;
         let (ids, mask) = (ids.narrow(1, first, behind), mask.narrow(1, first, behind));
         let states = self.model.run(ids, mask, Some(&mut cache), pass, &mut |_| ());
         self.model.normed(states.narrow(1, behind - 1, 1))
     }
 
-    /// What the model keeps of `prefix`, with which the one row of `ids` starts.
+    /// Cache of `prefix`, with which the one row of `ids` starts.
     fn read(&self, ids: &Tensor<2, Int>, (prefix, known): &Prefixed, pass: &Pass) -> KvCache {
-        known.of(prefix, pass, || {
-            let (mut cache, ids) = (KvCache::new(), ids.clone().narrow(1, 0, prefix.len()));
+        known.get_or_read(prefix, pass, || {
+            let mut cache = KvCache::new();
+            let ids = ids.clone().narrow(1, 0, prefix.len());
             let mask = Tensor::ones(ids.dims(), (&ids.device(), self.model.compute_dtype()));
             self.model.run(ids, mask, Some(&mut cache), pass, &mut |_| ());
             cache
@@ -324,9 +331,12 @@ impl LlamaForCausalLm {
         options: &[Vec<u32>],
         pass: &Pass,
     ) -> Tensor<2> {
-        let ([rows, prompt], device) = (ids.dims(), ids.device());
+        let [rows, prompt] = ids.dims();
+        let device = ids.device();
         // A node is a token of the tree behind its parent; the last token of an option is predicted and not read.
-        let (mut nodes, mut parents, mut read) = (BTreeMap::new(), Vec::new(), Vec::new());
+        let mut nodes = BTreeMap::new();
+        let mut parents = Vec::new();
+        let mut read = Vec::new();
         // The column behind which a token comes, 0 for the end of the prompt, the token, and its option.
         let mut tokens: Vec<(usize, u32, usize)> = Vec::new();
         for (option, ids) in options.iter().enumerate() {

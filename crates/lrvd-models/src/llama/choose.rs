@@ -1,4 +1,4 @@
-//! Which token comes next.
+//! Next-token selection: greedy, temperature, top-p.
 
 use lrvd_core::Error;
 use lrvd_core::error::check_range;
@@ -8,7 +8,7 @@ use lrvd_core::noise::{Draws, NoiseKey};
 /// Mixed into a seed, so that sampled tokens share no random number with weight draws.
 const TOKEN_SALT: u64 = 0x544f_4b45_4e53_2121;
 
-/// How a token is drawn.
+/// Settings of sampling.
 ///
 /// # Formula
 ///
@@ -56,8 +56,8 @@ pub struct GeneratedToken {
     pub mutual_information: f64,
 }
 
-/// The distribution of the next token of every prompt, averaged over the draws.
-pub(super) struct Answers {
+/// Distribution of the next token of every prompt, averaged over the draws.
+pub(super) struct NextTokenDistributions {
     vocab: usize,
     /// `p̄`, `[prompts, vocab]`.
     probabilities: Vec<f64>,
@@ -65,8 +65,8 @@ pub(super) struct Answers {
     uncertainty: Uncertainty,
 }
 
-impl Answers {
-    /// Of logits `[members, prompts, vocab]`.
+impl NextTokenDistributions {
+    /// Distributions from logits `[members, prompts, vocab]`.
     pub(super) fn new(logits: &[f64], members: usize, vocab: usize) -> Result<Self, Error> {
         let logs = log_softmax(logits, vocab)?;
         let probabilities = mean_probability(&logs, members, vocab)?;
@@ -75,7 +75,7 @@ impl Answers {
     }
 
     /// Token number `place` of prompt `row`: drawn, or the most likely one.
-    pub(super) fn take(
+    pub(super) fn token_at(
         &self,
         row: usize,
         place: usize,

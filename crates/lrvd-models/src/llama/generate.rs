@@ -12,11 +12,11 @@ use lrvd_core::noise::{NoiseKey, Stream};
 
 use super::cache::KvCache;
 use super::causal_lm::LlamaForCausalLm;
-use super::choose::{Answers, GeneratedToken, TokenSampling};
+use super::choose::{GeneratedToken, NextTokenDistributions, TokenSampling};
 use crate::error::{Error, Result};
 use crate::source::frozen;
 
-/// How far to continue, with which weights, and which token is taken.
+/// Length, weights and token selection of a continuation.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct GenerateOptions {
     /// Most new tokens of a text.
@@ -28,7 +28,7 @@ pub struct GenerateOptions {
     /// The weight draws whose probabilities are averaged at every token, the same ones for the whole text; without any
     /// the posterior mean answers.
     pub draws: Vec<NoiseKey>,
-    /// How a token is drawn; the most likely one without, the smallest id among equals.
+    /// Sampling; without it the most likely token, the smallest id among equals.
     pub sampling: Option<TokenSampling>,
 }
 
@@ -37,12 +37,12 @@ pub struct GenerateOptions {
 pub struct GeneratedText {
     /// Its tokens.
     pub tokens: Vec<GeneratedToken>,
-    /// Whether a token of [`GenerateOptions::stop`] ended it.
+    /// `true` if a token of [`GenerateOptions::stop`] ended it.
     pub stopped: bool,
 }
 
 /// Is called after a step with its tokens, each with the index of its prompt, and returns whether to continue.
-pub type GoOn<'a> = dyn FnMut(&[(usize, GeneratedToken)]) -> bool + 'a;
+pub type ContinueFn<'a> = dyn FnMut(&[(usize, GeneratedToken)]) -> bool + 'a;
 
 impl LlamaForCausalLm {
     /// The continuation of every prompt, token by token, with the uncertainty of each.
@@ -58,14 +58,14 @@ impl LlamaForCausalLm {
         self.generate_while(prompts, options, &mut |_| true)
     }
 
-    /// [`generate`](Self::generate) that can be followed and stopped: `go_on` is called after every step with the tokens that
-    /// the step added, each with the index of its prompt, and returns whether to continue. [`Error::Stopped`] if it returned
-    /// false before every text was finished.
+    /// [`generate`](Self::generate) that can be followed and stopped: `should_continue` is called after every step with the
+    /// tokens that the step added, each with the index of its prompt, and returns whether to continue. [`Error::Stopped`] if
+    /// it returned false before every text was finished.
     pub fn generate_while(
         &self,
         prompts: &[Vec<u32>],
         options: &GenerateOptions,
-        go_on: &mut GoOn<'_>,
+        should_continue: &mut ContinueFn<'_>,
     ) -> Result<Vec<GeneratedText>> {
         options.sampling.map_or(Ok(()), |sampling| sampling.check())?;
         self.check_prompts(prompts)?;
@@ -90,10 +90,11 @@ impl LlamaForCausalLm {
         let mut cache = KvCache::new();
         let mut next = model.next_logits(prompts, members, &mut cache, &pass);
         loop {
-            let answers = Answers::new(&next, members, self.config().vocab_size)?;
-            let (mut step, mut added) = (Vec::with_capacity(prompts.len()), Vec::new());
+            let answers = NextTokenDistributions::new(&next, members, self.config().vocab_size)?;
+            let mut step = Vec::with_capacity(prompts.len());
+            let mut added = Vec::new();
             for (row, (text, open)) in found.iter_mut().zip(&mut open).enumerate() {
-                let token = answers.take(row, text.tokens.len(), options.sampling.as_ref());
+                let token = answers.token_at(row, text.tokens.len(), options.sampling.as_ref());
                 step.push(vec![token.id]);
                 text.stopped |= *open && options.stop.contains(&token.id);
                 *open = *open && !text.stopped;
@@ -103,7 +104,7 @@ impl LlamaForCausalLm {
                     *open = text.tokens.len() < room[row];
                 }
             }
-            let goes_on = go_on(&added);
+            let goes_on = should_continue(&added);
             if !open.contains(&true) {
                 return Ok(found);
             }
@@ -200,7 +201,8 @@ impl LlamaForCausalLm {
     ///
     /// [`lrvd_burn::Error`] if a layer cannot hold members.
     pub fn drawn_together(&self, keys: &[NoiseKey]) -> Result<Self, lrvd_burn::Error> {
-        let (mut drawn, mut outcome) = (self.clone(), Ok(()));
+        let mut drawn = self.clone();
+        let mut outcome = Ok(());
         drawn.visit_layers_mut(&mut |path, layer| {
             let Some(adapter) = layer.low_rank().cloned() else { return };
             let draws: Option<Vec<[Tensor<2>; 2]>> =

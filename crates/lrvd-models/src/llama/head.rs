@@ -47,7 +47,8 @@ impl LlamaScore {
     }
 
     fn on(model: LlamaModel, source: &mut WeightSource<'_>, config: &LlamaConfig) -> Self {
-        let (shape, init) = ([config.hidden_size, 1], Init::Normal(config.initializer_range));
+        let shape = [config.hidden_size, 1];
+        let init = Init::Normal(config.initializer_range);
         let dtype = model.compute_dtype();
         let weight = source.tensor("score.weight", shape, Layout::Transposed, init, dtype);
         let names = Names::below("").with_groups(&[("score", Group::Head)]);
@@ -81,7 +82,8 @@ impl LlamaScore {
         device: &Device,
         precision: impl Into<Precision>,
     ) -> Result<(Self, Loaded)> {
-        let (config, ignored) = (decoder.config.clone(), |name: &str| !is_score(name));
+        let config = decoder.config.clone();
+        let ignored = |name: &str| !is_score(name);
         let mut source =
             WeightSource::checkpoint(store, &is_score, &ignored, seed, device, precision);
         let model = Self::on(decoder, &mut source, &config);
@@ -148,7 +150,7 @@ pub(super) fn indices<const D: usize>(
     Tensor::from_ints(places.as_slice(), &like.device().inner())
 }
 
-/// What the drawn adapter of `head` adds to the outputs of `small`, `[batch, 1, answers]`, if the pass draws weights once
+/// Update of the outputs of `small` by the drawn adapter of `head`, `[batch, 1, answers]`, if the pass draws weights once
 /// a batch or a sequence and B is random. Where B is not, nothing random has an axis for the outputs, and the layer's own
 /// pass will do.
 fn drawn_update(

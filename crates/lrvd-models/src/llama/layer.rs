@@ -24,7 +24,8 @@ pub(super) struct DecoderLayer {
 
 impl DecoderLayer {
     pub(super) fn load(source: &mut WeightSource<'_>, path: &str, config: &LlamaConfig) -> Self {
-        let (d, eps) = (config.hidden_size, config.rms_norm_eps);
+        let d = config.hidden_size;
+        let eps = config.rms_norm_eps;
         let at = |name: &str| format!("{path}.{name}");
         Self {
             input_norm: RmsNorm::load(source, &at("input_layernorm"), d, eps),
@@ -38,12 +39,12 @@ impl DecoderLayer {
         &self,
         x: Tensor<3>,
         rotary: &RotaryEmbedding,
-        visible: &Visible,
+        mask: &AttentionMask,
         cache: Option<(&mut KvCache, usize)>,
         pass: &Pass,
     ) -> Tensor<3> {
         let normed = self.input_norm.forward(x.clone());
-        let mixed = self.self_attn.forward(normed, rotary, visible, cache, pass);
+        let mixed = self.self_attn.forward(normed, rotary, mask, cache, pass);
         let [x, mixed] = pass.aligned([x, mixed]);
         let x = x + mixed;
         let normed = self.post_attention_norm.forward(x.clone());
@@ -84,7 +85,8 @@ struct Attention {
 
 impl Attention {
     fn load(source: &mut WeightSource<'_>, path: &str, config: &LlamaConfig) -> Self {
-        let (hidden, std) = (config.hidden_size, config.initializer_range);
+        let hidden = config.hidden_size;
+        let std = config.initializer_range;
         let (heads, key_heads) = (config.num_attention_heads, config.num_key_value_heads);
         let (wide, narrow) = (heads * config.head_dim, key_heads * config.head_dim);
         let mut linear =
@@ -115,7 +117,7 @@ impl Attention {
         &self,
         x: Tensor<3>,
         rotary: &RotaryEmbedding,
-        visible: &Visible,
+        mask: &AttentionMask,
         cache: Option<(&mut KvCache, usize)>,
         pass: &Pass,
     ) -> Tensor<3> {
@@ -134,35 +136,35 @@ impl Attention {
         let v = split(self.v_proj.forward_with(x, pass), groups);
         let q = rotary.apply(normed(&self.q_norm, q), pass);
         let k = rotary.apply(normed(&self.k_norm, k), pass);
-        let mixed = self.mixed([q, k, v], visible, cache, pass);
+        let mixed = self.mixed([q, k, v], mask, cache, pass);
         let batch = mixed.dims()[0];
         self.o_proj.forward_with(mixed.reshape([batch, tokens, self.heads * width]), pass)
     }
 
-    /// What the queries see, `[batch, tokens, heads, head_dim]`; keys and values have the heads of the keys.
+    /// Attention output, `[batch, tokens, heads, head_dim]`; keys and values have the heads of the keys.
     fn mixed(
         &self,
         [q, k, v]: [Tensor<4>; 3],
-        visible: &Visible,
+        mask: &AttentionMask,
         cache: Option<(&mut KvCache, usize)>,
         pass: &Pass,
     ) -> Tensor<4> {
-        match (visible, &cache) {
-            (Visible::Branched { prefix, own }, _) => {
+        match (mask, &cache) {
+            (AttentionMask::Tree { prefix, own }, _) => {
                 let [q, k, v] = pass.aligned([q, k, v]);
                 let (all, tokens) = (q.dims()[1], own.dims()[2]);
                 let first = |x: &Tensor<4>| x.clone().narrow(1, 0, all - tokens);
                 let before = self.mixed([&q, &k, &v].map(first), prefix, None, pass);
                 let q = q.narrow(1, all - tokens, tokens);
-                let behind = self.composed([q, k, v], visible, None, pass);
+                let behind = self.composed([q, k, v], mask, None, pass);
                 Tensor::cat(vec![before, behind], 1)
             }
-            (Visible::Alone(mask), None) if self.dropout_key(pass).is_none() => {
+            (AttentionMask::Causal(mask), None) if self.dropout_key(pass).is_none() => {
                 let [q, k, v] = pass.aligned([q, k, v]);
                 let mask = pass.repeated(mask.clone(), q.dims()[0]);
                 causal_attention(q, k, v, mask, self.scale())
             }
-            _ => self.composed([q, k, v], visible, cache, pass),
+            _ => self.composed([q, k, v], mask, cache, pass),
         }
     }
 
@@ -179,7 +181,7 @@ impl Attention {
     fn composed(
         &self,
         [q, k, v]: [Tensor<4>; 3],
-        visible: &Visible,
+        mask: &AttentionMask,
         cache: Option<(&mut KvCache, usize)>,
         pass: &Pass,
     ) -> Tensor<4> {
@@ -201,7 +203,7 @@ impl Attention {
             q.permute([0, 2, 3, 1, 4]).reshape([batch, groups, stacked, width])
         };
         let scores = q.matmul(k.swap_dims(2, 3)).reshape([batch, self.heads, tokens, keys]);
-        let mut weights = visible.weights(scores, self.scale(), pass);
+        let mut weights = mask.weights(scores, self.scale(), pass);
         if let Some(key) = self.dropout_key(pass) {
             weights = dropout(weights, self.dropout, key);
         }
@@ -240,54 +242,55 @@ impl Mlp {
     }
 }
 
-/// What is added to the score of a key that must not be seen: far below any score, and finite, so that a query without
-/// any key (a padded one) has weights that mean nothing instead of values that are not numbers.
-const UNSEEN: f64 = -1.0e30;
+/// Added to the score of a masked key: far below any score, and finite, so that a query without any key (a padded one)
+/// has weights without a meaning instead of values that are not numbers.
+const MASK_VALUE: f64 = -1.0e30;
 
 /// Visibility of one batch, shared by all layers with the same window.
 ///
 /// A query sees the real tokens up to its own column; columns of the cache come before those of the input.
 #[derive(Clone)]
-pub(super) enum Visible {
+pub(super) enum AttentionMask {
     /// No past, as many keys as queries, no window: 1 for tokens, 0 for padding, `[batch, tokens]`.
-    Alone(Tensor<2>),
-    /// Any other: a sum of [`UNSEEN`], `[batch, 1, tokens, past + tokens]`.
-    Summed(Tensor<4>),
+    Causal(Tensor<2>),
+    /// Any other: a sum of [`MASK_VALUE`], `[batch, 1, tokens, past + tokens]`.
+    Additive(Tensor<4>),
     /// A tree of tokens behind a prefix.
-    Branched {
+    Tree {
         /// Of the queries of the prefix.
-        prefix: Box<Visible>,
-        /// Of those behind it, as [`Summed`](Self::Summed), `[batch, 1, behind, prefix + behind]`.
+        prefix: Box<AttentionMask>,
+        /// Of those behind it, as [`Additive`](Self::Additive), `[batch, 1, behind, prefix + behind]`.
         own: Tensor<4>,
     },
 }
 
-impl Visible {
+impl AttentionMask {
     /// `mask` is that of all keys, `[batch, past + tokens]`, 1 for tokens and 0 for padding.
     pub(super) fn new(mask: Tensor<2>, tokens: usize) -> Self {
         if mask.dims()[1] == tokens {
-            return Self::Alone(mask);
+            return Self::Causal(mask);
         }
-        Self::Summed(unseen(mask, tokens))
+        Self::Additive(unseen(mask, tokens))
     }
 
-    /// The same for a tree of tokens behind the prefix that `mask` is of: a token sees the prefix, its ancestors and itself.
-    /// `parents` are those of its tokens, each before its children. `positions` are those of all keys, in the mask's type; layers
-    /// with a `window` see as many.
-    pub(super) fn branched(
+    /// Mask of a tree of tokens after the prefix that `mask` covers: a token attends to the prefix, its ancestors and itself.
+    /// `parents` has the parent of each token, which comes before its children. `positions` has all keys, in the mask's type;
+    /// layers with a `window` attend to as many.
+    pub(super) fn tree(
         mask: Tensor<2>,
         parents: &[Option<usize>],
         positions: Tensor<2>,
         window: Option<usize>,
     ) -> Self {
-        let ([rows, before], behind) = (mask.dims(), parents.len());
+        let [rows, before] = mask.dims();
+        let behind = parents.len();
         let keys = before + behind;
         let mut elsewhere = vec![0.0_f32; behind * keys];
         for (token, parent) in parents.iter().enumerate() {
             let (known, own) = elsewhere.split_at_mut(token * keys);
             match parent {
                 Some(parent) => own[..keys].copy_from_slice(&known[parent * keys..][..keys]),
-                None => own[before..keys].fill(UNSEEN as f32),
+                None => own[before..keys].fill(MASK_VALUE as f32),
             }
             own[before + token] = 0.0;
         }
@@ -295,20 +298,20 @@ impl Visible {
         let own = Tensor::<4>::from_data(elsewhere, (&mask.device(), mask.dtype()));
         let own = own.repeat_dim(0, rows);
         match window {
-            None => Self::Branched { prefix: Box::new(Self::Alone(mask)), own },
+            None => Self::Tree { prefix: Box::new(Self::Causal(mask)), own },
             Some(window) => {
                 let far = far(window, positions.clone(), behind, mask.dtype());
-                let own = own + far.mul_scalar(UNSEEN).unsqueeze_dim::<4>(1);
+                let own = own + far.mul_scalar(MASK_VALUE).unsqueeze_dim::<4>(1);
                 let prefix = Self::within(window, mask, positions.narrow(1, 0, before), before);
-                Self::Branched { prefix: Box::new(prefix), own }
+                Self::Tree { prefix: Box::new(prefix), own }
             }
         }
     }
 
     /// Of the tokens behind the prefix alone, whose keys a cache holds.
-    pub(super) fn behind(self) -> Self {
+    pub(super) fn after_prefix(self) -> Self {
         match self {
-            Self::Branched { own, .. } => Self::Summed(own),
+            Self::Tree { own, .. } => Self::Additive(own),
             other => other,
         }
     }
@@ -321,29 +324,29 @@ impl Visible {
         tokens: usize,
     ) -> Self {
         let far = far(window, positions, tokens, mask.dtype());
-        Self::Summed(unseen(mask, tokens) + far.mul_scalar(UNSEEN).unsqueeze_dim::<4>(1))
+        Self::Additive(unseen(mask, tokens) + far.mul_scalar(MASK_VALUE).unsqueeze_dim::<4>(1))
     }
 
     /// Attention weights of scores `[batch, heads, tokens, keys]`, which are multiplied by `scale` first.
     fn weights(&self, scores: Tensor<4>, scale: f64, pass: &Pass) -> Tensor<4> {
         let unseen = match self {
-            Self::Alone(mask) => unseen(mask.clone(), mask.dims()[1]),
-            Self::Summed(unseen) | Self::Branched { own: unseen, .. } => unseen.clone(),
+            Self::Causal(mask) => unseen(mask.clone(), mask.dims()[1]),
+            Self::Additive(unseen) | Self::Tree { own: unseen, .. } => unseen.clone(),
         };
         let unseen = pass.repeated(unseen, scores.dims()[0]);
         activation::softmax(scores.mul_scalar(scale) + unseen, 3)
     }
 }
 
-/// [`UNSEEN`] where a query must not look, once for padding and once for later keys.
+/// [`MASK_VALUE`] where a query must not look, once for padding and once for later keys.
 fn unseen(mask: Tensor<2>, tokens: usize) -> Tensor<4> {
     let [batch, keys] = mask.dims();
     let columns = |from: usize| Tensor::<1, Int>::arange(from as i64..keys as i64, &mask.device());
     let query: Tensor<2, Int> = columns(keys - tokens).unsqueeze_dim(1);
     let key: Tensor<2, Int> = columns(0).unsqueeze_dim(0);
     let later = key.expand([tokens, keys]).greater(query.expand([tokens, keys]));
-    let later = later.float().cast(mask.dtype()).mul_scalar(UNSEEN);
-    let padding = mask.sub_scalar(1.0).mul_scalar(-UNSEEN);
+    let later = later.float().cast(mask.dtype()).mul_scalar(MASK_VALUE);
+    let padding = mask.sub_scalar(1.0).mul_scalar(-MASK_VALUE);
     padding.reshape([batch, 1, 1, keys]) + later.reshape([1, 1, tokens, keys])
 }
 

@@ -17,7 +17,7 @@ pub use causal_lm::LlamaForCausalLm;
 pub use choose::{GeneratedToken, TokenSampling};
 pub use config::{Llama3Scaling, LlamaConfig, SlidingWindow};
 pub use family::LlamaFamily;
-pub use generate::{GenerateOptions, GeneratedText, GoOn};
+pub use generate::{ContinueFn, GenerateOptions, GeneratedText};
 pub use head::LlamaScore;
 pub use model::LlamaModel;
 

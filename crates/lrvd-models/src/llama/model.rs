@@ -9,7 +9,7 @@ use lrvd_burn::sampling::Pass;
 
 use super::cache::KvCache;
 use super::config::LlamaConfig;
-use super::layer::{DecoderLayer, Visible};
+use super::layer::{AttentionMask, DecoderLayer};
 use super::rope::{RotaryEmbedding, Table};
 use crate::batch::TokenBatch;
 use crate::norm::RmsNorm;
@@ -25,7 +25,7 @@ const NAMES: Names = Names::below("model").renamed(&[
 /// The decoder, without a head.
 ///
 /// Padding may stand on either side: a token's position counts the real tokens before it, and padding is never seen.
-/// What the model holds at padded columns is finite and means nothing.
+/// Values at padded columns are finite and have no meaning.
 #[derive(Module, Debug)]
 pub struct LlamaModel {
     names: Names,
@@ -124,8 +124,9 @@ impl LlamaModel {
         };
         let positions = mask.clone().cumsum(1).sub_scalar(1.0).clamp_min(0.0);
         let rotary = table.at(positions.clone().narrow(1, keys - tokens, tokens).int());
-        let whole = Visible::new(mask.clone(), tokens);
-        let near = self.window(keys).map(|window| Visible::within(window, mask, positions, tokens));
+        let whole = AttentionMask::new(mask.clone(), tokens);
+        let near =
+            self.window(keys).map(|window| AttentionMask::within(window, mask, positions, tokens));
         self.layered(ids, &rotary, (&whole, near.as_ref()), cache, pass, seen)
     }
 
@@ -139,7 +140,8 @@ impl LlamaModel {
         mut cache: Option<&mut KvCache>,
         pass: &Pass,
     ) -> Tensor<3> {
-        let (device, [rows, tokens]) = (ids.device(), ids.dims());
+        let device = ids.device();
+        let [rows, tokens] = ids.dims();
         let before = cache.as_ref().map_or(tokens - parents.len(), |cache| cache.columns());
         let keys = before + parents.len();
         let mask = Tensor::ones([rows, before], (&device, self.compute));
@@ -158,15 +160,15 @@ impl LlamaModel {
         let rotary = Table::new(&self.config, longest, &device, self.compute).at(read);
         let positions = positions.float().cast(self.compute);
         let is_cached = cache.is_some();
-        let visible = |window| {
-            let all = Visible::branched(mask.clone(), parents, positions.clone(), window);
-            if is_cached { all.behind() } else { all }
+        let tree = |window| {
+            let all = AttentionMask::tree(mask.clone(), parents, positions.clone(), window);
+            if is_cached { all.after_prefix() } else { all }
         };
-        let near = self.window(longest).map(|window| visible(Some(window)));
+        let near = self.window(longest).map(|window| tree(Some(window)));
         if let Some(cache) = &mut cache {
             cache.extend(Tensor::ones([rows, tokens], (&device, self.compute)));
         }
-        self.layered(ids, &rotary, (&visible(None), near.as_ref()), cache, pass, &mut |_| ())
+        self.layered(ids, &rotary, (&tree(None), near.as_ref()), cache, pass, &mut |_| ())
     }
 
     /// The window of layers that have one, if it is shorter than `keys` positions.
@@ -179,7 +181,7 @@ impl LlamaModel {
         &self,
         ids: Tensor<2, Int>,
         rotary: &RotaryEmbedding,
-        (whole, near): (&Visible, Option<&Visible>),
+        (whole, near): (&AttentionMask, Option<&AttentionMask>),
         mut cache: Option<&mut KvCache>,
         pass: &Pass,
         seen: &mut dyn FnMut(&Tensor<3>),
@@ -188,15 +190,13 @@ impl LlamaModel {
         let mut x = embedding(self.embed_tokens.val(), ids).cast(self.compute);
         seen(&x);
         for (i, layer) in self.layers.iter().enumerate() {
-            let visible = near.filter(|_| windowed(i)).unwrap_or(whole);
+            let mask = near.filter(|_| windowed(i)).unwrap_or(whole);
             let cache = cache.as_deref_mut().map(|cache| (cache, i));
             x = if self.recomputes && cache.is_none() {
-                let (rotary, visible, pass) = (rotary.clone(), visible.clone(), *pass);
-                recomputed(layer, x, move |layer, x| {
-                    layer.forward(x, &rotary, &visible, None, &pass)
-                })
+                let (rotary, mask, pass) = (rotary.clone(), mask.clone(), *pass);
+                recomputed(layer, x, move |layer, x| layer.forward(x, &rotary, &mask, None, &pass))
             } else {
-                layer.forward(x, rotary, visible, cache, pass)
+                layer.forward(x, rotary, mask, cache, pass)
             };
             seen(&x);
         }

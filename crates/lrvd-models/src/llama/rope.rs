@@ -48,7 +48,7 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// Those of the positions below `limit`.
+    /// Table of the positions below `limit`.
     pub(super) fn new(config: &LlamaConfig, limit: usize, device: &Device, dtype: DType) -> Self {
         let frequencies = frequencies(config);
         let shape = [limit, frequencies.len()];

@@ -26,7 +26,7 @@ pub(crate) fn factors(file: &WeightStore, a: &str, b: &str) -> Result<HostAdapte
     Ok(HostAdapter { rank, d_input, d_output, a, b, e: None, noise: None, scaling: 1.0 })
 }
 
-/// The same factors with the noise of one family.
+/// These factors with the noise of one family.
 pub(crate) fn with_noise(factors: &HostAdapter, family: &str, parameters: &[f64]) -> HostAdapter {
     let family = match family {
         "additive" => VariationalFamily::RankVariance,

@@ -58,7 +58,7 @@ impl Json for Value {
 pub(crate) struct Values {
     pub(crate) shape: Vec<usize>,
     pub(crate) values: Vec<f64>,
-    /// Which values are compared; all without a list.
+    /// `true` for a value that is compared; all without a list.
     kept: Option<Vec<bool>>,
 }
 
@@ -95,7 +95,7 @@ impl Values {
         Ok(Self::new(tensor.shape(), values))
     }
 
-    /// The same values, of which those at the row-major indices that satisfy `keep` are compared.
+    /// These values, of which only those at the row-major indices that satisfy `keep` are compared.
     pub(crate) fn keeping(self, keep: impl Fn(usize) -> bool) -> Self {
         let kept = (0..self.values.len()).map(keep).collect();
         Self { kept: Some(kept), ..self }

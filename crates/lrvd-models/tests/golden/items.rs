@@ -64,7 +64,7 @@ fn each(case: &mut Case, check: impl Fn(Item<'_>) -> Result<()>) -> Result<()> {
     Ok(())
 }
 
-/// What each change of basis leaves alone.
+/// Invariants of each change of basis.
 pub(crate) fn gauge(case: &mut Case) -> Result<()> {
     let tolerance: f64 = case.json.read("boolean_tolerance")?;
     each(case, |mut item| {

@@ -30,7 +30,7 @@ use case::{Case, Check, Json};
 
 /// Folders that `cargo xtask golden` was given, joined as in `PATH`.
 const FOLDERS: &str = "LRVD_GOLDEN_FOLDERS";
-/// Where the report on them goes.
+/// Variable with the path of the report on them.
 const REPORT: &str = "LRVD_GOLDEN_REPORT";
 
 /// Models are computed in both float types, each against its own tolerances.
@@ -38,7 +38,7 @@ const BOTH: &[DType] = &[DType::F32, DType::F64];
 /// Formulas of the core, and integers.
 const DOUBLE: &[DType] = &[DType::F64];
 
-/// What recomputes a kind of folder.
+/// Recomputes a kind of folder.
 type Recompute = fn(&mut Case) -> Result<()>;
 
 const KINDS: [(&str, &[DType], Recompute); 18] = [
@@ -62,7 +62,7 @@ const KINDS: [(&str, &[DType], Recompute); 18] = [
     ("tokenizer", DOUBLE, tokenizer::verify),
 ];
 
-/// What became of one folder: its kind, and the checks in all float types.
+/// Result of one folder: its kind, and the checks in all float types.
 struct Outcome {
     dir: PathBuf,
     result: Result<(String, Vec<Check>)>,
@@ -79,7 +79,7 @@ impl Outcome {
         Self { dir: dir.to_owned(), result }
     }
 
-    /// Whether something was compared and every check holds.
+    /// `true` if something was compared and every check holds.
     fn holds(&self) -> bool {
         let all_hold = |checks: &[Check]| !checks.is_empty() && checks.iter().all(Check::holds);
         self.result.as_ref().is_ok_and(|(_, checks)| all_hold(checks))

@@ -193,7 +193,7 @@ pub(crate) fn compare_gradients(case: &mut Case, found: BTreeMap<String, Values>
     Ok(())
 }
 
-/// Where everything is computed.
+/// Device of all computations.
 pub(crate) fn device() -> Device {
     Device::flex()
 }
@@ -253,7 +253,7 @@ impl Inputs {
         Ok(TokenBatch::new(ids, type_ids, self.floats(mask, tokens)))
     }
 
-    /// What a classifier should answer in a step; none without labels.
+    /// Targets of a classifier in a step; none without labels.
     pub(crate) fn targets(&self, step: usize, config: &DebertaConfig) -> Result<Option<Targets>> {
         if !self.file.contains("labels") {
             return Ok(None);

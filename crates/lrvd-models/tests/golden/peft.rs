@@ -13,7 +13,7 @@ use crate::models::{
     mean_loss,
 };
 
-/// What a model answers, of which `logits` is the first.
+/// Outputs of a model, of which `logits` is the first.
 struct Answer {
     values: Vec<(&'static str, Values)>,
     loss: Option<Tensor<1>>,

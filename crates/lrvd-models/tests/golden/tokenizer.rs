@@ -45,7 +45,7 @@ pub(crate) fn verify(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
-/// What is found for every recorded field of an item, which has one text or pair, or of a batch of `inputs`.
+/// Values of every recorded field of an item, which has one text or pair, or of a batch of `inputs`.
 fn encode<'a>(
     tokenizer: &TextTokenizer,
     folder: &Value,

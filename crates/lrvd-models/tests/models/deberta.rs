@@ -1,4 +1,4 @@
-//! What only a DeBERTa computes: the first token alone in the last layer, and projections that serve
+//! Computations of a DeBERTa alone: the first token alone in the last layer, and projections that serve
 //! tokens and relative positions alike.
 
 use std::collections::BTreeMap;

@@ -109,7 +109,7 @@ fn rows_of_a_batch_are_answered_by_letters_or_by_their_options() {
         scored: vec![scored(0, &all), None, scored(2, &all[..4])],
         ..batch(&PROMPTS, DType::F32)
     };
-    let mixed = mixed.answered_by(&[5, 3, 4], 5);
+    let mixed = mixed.with_answer_mask(&[5, 3, 4], 5);
     let alone = |row: usize, pass: &Pass| {
         let input = batch(&[PROMPTS[row]], DType::F32);
         let kept = mixed.scored[row].clone();

@@ -97,7 +97,7 @@ fn a_batch_of_draws_of_a_llama_is_as_many_passes(#[case] names: &[&str]) {
 
     let choice = model.clone().answering(ANSWERS.to_vec()).unwrap();
     let free = equal(choice.logits(&whole, &together()), |pass| choice.logits(&whole, pass));
-    let barred = whole.clone().answered_by(&[2; PROMPTS.len()], ANSWERS.len());
+    let barred = whole.clone().with_answer_mask(&[2; PROMPTS.len()], ANSWERS.len());
     let found = equal(choice.logits(&barred, &together()), |pass| choice.logits(&barred, pass));
     for (i, (found, free)) in found.into_iter().zip(free).enumerate() {
         assert!(if i % 3 == 2 { found < -9e5 } else { found == free }, "{i}: {found}, {free}");
@@ -224,7 +224,7 @@ fn pairs_need_weights_that_are_drawn_once_a_batch() {
     assert_eq!(error, "`antithetic` is for weights that are drawn once a batch");
 }
 
-/// The same answers to the bit, and the same gradients.
+/// Equal answers to the bit, and equal gradients.
 #[rstest]
 #[case(AutoModel::Deberta(adapted(deberta("", DType::F32), NOISY, &DENSE)))]
 #[case(AutoModel::Llama(

@@ -27,7 +27,7 @@ pub(crate) fn config() -> LlamaConfig {
     config_of("llama", "")
 }
 
-/// The same of another family; `rest` are further settings.
+/// Configuration of another family; `rest` are further settings.
 fn config_of(model_type: &str, rest: &str) -> LlamaConfig {
     let config = format!(
         r#"{{"model_type": "{model_type}", "hidden_size": 20, "num_attention_heads": 6,
