@@ -61,7 +61,7 @@ const PASSING: [i32; 3] = {
 /// A flag that the signals of a run set; the first one is acknowledged.
 pub(crate) fn run_flag(printer: Printer) -> Result<Arc<AtomicBool>> {
     stop_flag(false, move |name, _| {
-        // The dashboard has a line of its own.
+        // The dashboard prints this line.
         if !crate::log::is_held() {
             printer.note(&format!("{name}: stopping after this step and a checkpoint"));
         }

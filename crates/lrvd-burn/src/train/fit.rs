@@ -63,13 +63,13 @@ where
 {
     /// Trains until the last step, the end of the patience, a stop request or an error.
     pub(super) fn fit(&mut self) -> Result<Outcome, O::Error> {
-        match self.to_the_end() {
+        match self.complete() {
             Err(error) if O::is_stop(&error) => Ok(Outcome::Stopped),
             ended => ended,
         }
     }
 
-    fn to_the_end(&mut self) -> Result<Outcome, O::Error> {
+    fn complete(&mut self) -> Result<Outcome, O::Error> {
         if let Some(position) = self.run.state.position {
             self.batches.seek(position)?;
         }

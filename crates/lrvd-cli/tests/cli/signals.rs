@@ -17,7 +17,7 @@ fn after(dir: &Sandbox, first: &str, words: &str) -> Command {
     shell
 }
 
-/// A training that goes on for long.
+/// A training of many steps.
 fn long(out: &str, more: &str) -> String {
     training(out, 1_000_000, &format!("--progress lines {more}")).replace("--quiet ", "")
 }
