@@ -130,7 +130,7 @@ impl<T: Send + 'static> Rows<T> {
     ) -> Result<Self> {
         waits_for_lines(printer);
         let (sender, rows) = sync_channel(AHEAD);
-        // Nothing is left to do once nobody takes the rows.
+        // The thread ends once the rows are not taken any more.
         let work = move || match read(Box::new(stdin().lock())) {
             Ok(mut all) => all.all(|row| sender.send(row).is_ok()),
             Err(error) => sender.send(Err(error)).is_ok(),
