@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use lrvd_bench::{Kind, Result, kind_of, no_threads};
+use lrvd_bench::{Kind, Result, kind_of};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::printer::Printer;
@@ -76,6 +76,7 @@ pub(crate) fn stop_flag(
     is_server: bool,
     seen: impl Fn(&str, bool) + Send + 'static,
 ) -> Result<Arc<AtomicBool>> {
+    use lrvd_bench::no_threads;
     use signal_hook::low_level::{exit, signal_name};
     use std::sync::atomic::Ordering;
 
