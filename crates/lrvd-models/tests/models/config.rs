@@ -10,10 +10,18 @@ use lrvd_models::{Error, Result};
 
 const LLAMA: &str = include_str!("../golden/llama/mha_right_padded/config.json");
 
-/// A recorded configuration with changes.
-fn deberta(changes: &[(&str, Value)]) -> Result<DebertaConfig> {
-    let base = include_str!("../golden/deberta/v3_base_style/config.json");
+/// A recorded configuration of an encoder with changes.
+fn encoder(folder: &str, changes: &[(&str, Value)]) -> Result<DebertaConfig> {
+    let base = match folder {
+        "deberta" => include_str!("../golden/deberta/v3_base_style/config.json"),
+        "bert" => include_str!("../golden/bert/pair/config.json"),
+        _ => include_str!("../golden/roberta/right_padded/config.json"),
+    };
     DebertaConfig::parse(&changed(base, changes), "config.json".as_ref())
+}
+
+fn deberta(changes: &[(&str, Value)]) -> Result<DebertaConfig> {
+    encoder("deberta", changes)
 }
 
 /// A recorded configuration with changes.
@@ -39,37 +47,33 @@ fn scaling(key: &str, value: impl Into<Value>) -> Value {
     scaling
 }
 
-#[test]
-fn absent_keys_have_the_defaults_of_transformers() {
-    let text = |kind: &str| {
-        format!(
-            r#"{{"model_type": "{kind}", "hidden_size": 12, "num_attention_heads": 3,
-                "num_hidden_layers": 2, "intermediate_size": 5, "vocab_size": 7}}"#
-        )
-    };
-    let config = DebertaConfig::parse(text("deberta-v2").as_bytes(), "x".as_ref()).unwrap();
-    assert!(!config.relative_attention && config.position_biased_input);
-    assert!(!config.share_att_key && !config.norm_rel_ebd);
-    assert_eq!((config.layer_norm_eps, config.max_position_embeddings), (1e-7, 512));
-    assert_eq!((config.pad_token_id, config.relative_positions()), (Some(0), None));
-    assert_eq!((config.embedding_size, config.cls_dropout), (12, 0.1));
-    assert_eq!(config.problem(), ProblemType::Classification);
-    let config = LlamaConfig::parse(text("llama").as_bytes(), "x".as_ref()).unwrap();
-    assert_eq!((config.num_key_value_heads, config.head_dim), (3, 4));
-    assert_eq!((config.rms_norm_eps, config.max_position_embeddings), (1e-6, 2048));
-    assert_eq!((config.rope_theta, config.rope_scaling), (10_000.0, None));
-    assert!(!config.tie_word_embeddings && config.eos_token_ids.is_empty());
-    assert_eq!((config.attention_dropout, config.initializer_range), (0.0, 0.02));
-    assert!(!config.attention_bias && config.sliding_window.is_none());
-}
-
 /// A configuration with the sizes that none may leave out, and `rest`.
-fn smallest(kind: &str, rest: &str) -> Result<LlamaConfig> {
+fn least(kind: &str, rest: &str) -> Vec<u8> {
     let text = format!(
         r#"{{"model_type": "{kind}", "hidden_size": 128, "num_attention_heads": 32,
             "num_hidden_layers": 30, "intermediate_size": 5, "vocab_size": 7{rest}}}"#
     );
-    LlamaConfig::parse(text.as_bytes(), "config.json".as_ref())
+    text.into_bytes()
+}
+
+fn smallest(kind: &str, rest: &str) -> Result<LlamaConfig> {
+    LlamaConfig::parse(&least(kind, rest), "config.json".as_ref())
+}
+
+#[test]
+fn absent_keys_have_the_defaults_of_transformers() {
+    let config = DebertaConfig::parse(&least("deberta-v2", ""), "x".as_ref()).unwrap();
+    assert!(!config.relative_attention && config.position_biased_input);
+    assert!(!config.share_att_key && !config.norm_rel_ebd);
+    assert_eq!((config.layer_norm_eps, config.max_position_embeddings), (1e-7, 512));
+    assert_eq!((config.pad_token_id, config.relative_positions()), (Some(0), None));
+    assert_eq!((config.embedding_size, config.cls_dropout), (128, 0.1));
+    assert_eq!(config.problem(), ProblemType::Classification);
+    let config = smallest("llama", "").unwrap();
+    assert_eq!((config.rms_norm_eps, config.rope_theta), (1e-6, 10_000.0));
+    assert!(config.rope_scaling.is_none() && config.sliding_window.is_none());
+    assert!(!config.tie_word_embeddings && config.eos_token_ids.is_empty());
+    assert_eq!((config.attention_dropout, config.initializer_range), (0.0, 0.02));
 }
 
 #[test]
@@ -154,37 +158,24 @@ fn windows_are_those_of_the_family() {
     }
 }
 
-/// A recorded configuration of another family with changes.
-fn encoder(folder: &str, changes: &[(&str, Value)]) -> Result<DebertaConfig> {
-    let base = match folder {
-        "bert" => include_str!("../golden/bert/pair/config.json"),
-        _ => include_str!("../golden/roberta/right_padded/config.json"),
-    };
-    DebertaConfig::parse(&changed(base, changes), "config.json".as_ref())
-}
-
 #[test]
 fn other_encoders_have_their_own_defaults() {
-    let least = json!({
-        "hidden_size": 12, "num_attention_heads": 3, "num_hidden_layers": 2,
-        "intermediate_size": 5, "vocab_size": 7
-    });
     for (family, pad, positions, pooler_dropout) in [
         (Family::Bert, 0, 512, 0.0),
         (Family::Roberta, 1, 510, 0.25),
         (Family::XlmRoberta, 1, 510, 0.25),
     ] {
-        let mut file = least.clone();
-        file["model_type"] = family.model_type().into();
-        file["hidden_dropout_prob"] = 0.25.into();
-        let config = DebertaConfig::parse(file.to_string().as_bytes(), "x".as_ref()).unwrap();
+        let read = |rest: &str| {
+            let rest = format!(r#", "hidden_dropout_prob": 0.25{rest}"#);
+            DebertaConfig::parse(&least(family.model_type(), &rest), "x".as_ref()).unwrap()
+        };
+        let config = read("");
         assert_eq!((config.family, config.pad_token_id), (family, Some(pad)));
         assert_eq!((config.layer_norm_eps, config.type_vocab_size), (1e-12, 2));
         assert_eq!((config.positions(), config.hidden_act), (Some(positions), Activation::Gelu));
         assert_eq!((config.cls_dropout, config.pooler_dropout), (0.25, pooler_dropout));
         assert!(config.unrecognised.is_empty() && !config.relative_attention);
-        file["classifier_dropout"] = 0.5.into();
-        let config = DebertaConfig::parse(file.to_string().as_bytes(), "x".as_ref()).unwrap();
+        let config = read(r#", "classifier_dropout": 0.5"#);
         assert_eq!((config.cls_dropout, config.pooler_dropout), (0.5, 2.0 * pooler_dropout));
     }
     let changes = [("hidden_act", json!("gelu_new")), ("pooler_type", json!("first_token"))];
