@@ -94,8 +94,10 @@ pub(super) fn convert(model: &SpmModel, file: &Path, settings: &Settings) -> Res
     let parts = if is_unigram { unigram(model, settings) } else { byte_pairs(model) };
     let mut tokenizer = engine(&parts, parts.to_string().as_bytes(), file)?;
     add_tokens(&mut tokenizer, model, file, settings, is_unigram)?;
-    let end = |add: bool, role: &str, usual: &str| {
-        let token = settings.names.get(role).map_or(usual, |(_, name)| name).to_owned();
+    // The usual names of a DeBERTa, else those of a Llama.
+    let usual = usize::from(!is_unigram);
+    let end = |add: bool, role: &str| {
+        let token = settings.name(role, usual).unwrap_or_default().to_owned();
         match tokenizer.token_to_id(&token) {
             _ if !add => Ok(None),
             Some(id) => Ok(Some((token, id))),
@@ -103,10 +105,10 @@ pub(super) fn convert(model: &SpmModel, file: &Path, settings: &Settings) -> Res
         }
     };
     let (first, last) = if is_unigram {
-        (end(true, "cls_token", "[CLS]")?, end(true, "sep_token", "[SEP]")?)
+        (end(true, "cls_token")?, end(true, "sep_token")?)
     } else {
         let (bos, eos) = (settings.add_bos.unwrap_or(true), settings.add_eos.unwrap_or(false));
-        (end(bos, "bos_token", "<s>")?, end(eos, "eos_token", "</s>")?)
+        (end(bos, "bos_token")?, end(eos, "eos_token")?)
     };
     let template = template(first.as_ref(), last.as_ref(), !is_unigram, file)?;
     tokenizer.with_post_processor(template);
@@ -251,8 +253,7 @@ fn add_tokens(
     is_unigram: bool,
 ) -> Result<()> {
     // Names of the roles' tokens: those of the settings, else those of DeBERTa checkpoints.
-    let name = |role: &str, usual| settings.names.get(role).map_or(usual, |(_, name)| &**name);
-    let names = ROLES.each_ref().map(|role| name(role.key, role.usual[0]));
+    let names = ROLES.each_ref().map(|role| settings.name(role.key, 0).unwrap_or_default());
     let unknown = &model.pieces[model.unknown_id()].text;
     let n_pieces = model.pieces.len() as u32;
     let mut tokens = Vec::new();
@@ -269,7 +270,7 @@ fn add_tokens(
         }
     }
     tokens.extend(settings.added.range(n_pieces..).map(|(_, (_, token))| token.clone()));
-    let mask = name("mask_token", "[MASK]");
+    let mask = settings.name("mask_token", 0).unwrap_or_default();
     if is_unigram && tokens.iter().all(|token| token.content != mask) {
         tokens.push(AddedToken::from(mask, true));
     }

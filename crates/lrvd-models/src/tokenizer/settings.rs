@@ -139,6 +139,12 @@ impl Settings {
         Ok(settings)
     }
 
+    /// Token of the role `key`: as the files name it, else its usual name number `usual`.
+    pub(super) fn name(&self, key: &str, usual: usize) -> Option<&str> {
+        let named = self.names.get(key).map(|(_, name)| name.as_str());
+        named.or_else(|| ROLES.iter().find(|role| role.key == key)?.usual.get(usual).copied())
+    }
+
     fn take_names(&mut self, json: &JsonObject<'_>) -> Result<()> {
         for Role { key, .. } in &ROLES {
             let Some(token) = json.get(key) else { continue };

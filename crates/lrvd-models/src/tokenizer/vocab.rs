@@ -117,16 +117,9 @@ struct Roles<'a> {
 }
 
 impl Roles<'_> {
-    /// The token of a role as the settings or transformers name it.
-    fn name(&self, key: &str) -> Option<&str> {
-        let named = self.settings.names.get(key).map(|(_, name)| name.as_str());
-        let usual = || ROLES.iter().find(|role| role.key == key)?.usual.get(self.usual).copied();
-        named.or_else(usual)
-    }
-
     /// A token that every text needs, and its id.
     fn needed(&self, key: &str) -> Result<(String, u32)> {
-        let name = self.name(key).unwrap_or_default();
+        let name = self.settings.name(key, self.usual).unwrap_or_default();
         let id = self.vocabulary.get(name).copied();
         let id = id.ok_or_else(|| missing_token(self.file, name, key))?;
         Ok((name.to_owned(), id))
@@ -136,7 +129,7 @@ impl Roles<'_> {
     fn added(&self) -> Vec<Value> {
         let mut added = BTreeMap::new();
         for role in &ROLES {
-            let name = self.name(role.key);
+            let name = self.settings.name(role.key, self.usual);
             if let Some((name, &id)) = name.and_then(|name| self.vocabulary.get_key_value(name)) {
                 let token = json!({
                     "id": id, "content": name, "single_word": false, "lstrip": false,
