@@ -78,7 +78,7 @@ pub(crate) fn deberta(case: &mut Case) -> Result<()> {
         let width = words.shape[1];
         words.values[pad * width..(pad + 1) * width].fill(0.0);
     }
-    compare_gradients(case, gradients)
+    compare_gradients(case, "grad.", gradients)
 }
 
 pub(crate) fn relative_positions(case: &mut Case) -> Result<()> {
@@ -149,7 +149,7 @@ pub(crate) fn llama(case: &mut Case) -> Result<()> {
     }
     case.found(&found)?;
     let Some(loss) = loss else { return Ok(()) };
-    compare_gradients(case, gradients(&model, &loss))
+    compare_gradients(case, "grad.", gradients(&model, &loss))
 }
 
 /// Makes every parameter trainable where gradients are recorded.
@@ -183,11 +183,15 @@ pub(crate) fn stored(shape: &[usize], values: Vec<f64>, transposed: bool) -> Val
     if transposed { values.transposed() } else { values }
 }
 
-/// Compares the recorded gradients that are among `found`.
-pub(crate) fn compare_gradients(case: &mut Case, found: BTreeMap<String, Values>) -> Result<()> {
-    for name in case.below("grad.") {
+/// Compares the gradients recorded below `prefix` that are among `found`.
+pub(crate) fn compare_gradients(
+    case: &mut Case,
+    prefix: &str,
+    found: BTreeMap<String, Values>,
+) -> Result<()> {
+    for name in case.below(prefix) {
         if let Some(gradient) = found.get(&name) {
-            case.tolerated(&format!("grad.{name}"), gradient)?;
+            case.tolerated(&format!("{prefix}{name}"), gradient)?;
         }
     }
     Ok(())

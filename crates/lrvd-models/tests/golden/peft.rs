@@ -1,4 +1,5 @@
-//! PEFT adapters on a base model: logits, loss, gradients, merged weights, and the adapter taken off again.
+//! PEFT adapters on a base model: logits, loss, gradients, also under dropout, merged weights, and the adapter taken off
+//! again.
 
 use anyhow::{Context, Result, ensure};
 use burn::tensor::{DType, Tensor};
@@ -6,6 +7,7 @@ use lrvd_burn::adalora::orthogonality;
 use lrvd_burn::model::NamedModule;
 use lrvd_burn::peft::{PeftAdapter, PeftMethod, attach_peft, peft_from_model};
 use lrvd_burn::sampling::Pass;
+use lrvd_core::noise::NoiseKey;
 
 use crate::case::{Case, Json, Limit, Values};
 use crate::models::{
@@ -23,8 +25,8 @@ pub(crate) fn deberta(case: &mut Case) -> Result<()> {
     let (model, config) = load_deberta(&case.dir.join("base"), case.dtype)?;
     let inputs = Inputs::read(case, &DEBERTA_INPUTS)?;
     let (batch, targets) = (inputs.batch(0)?, inputs.targets(0, &config)?);
-    adapted(case, model, |model| {
-        let logits = model.forward(&batch, &Pass::mean());
+    adapted(case, model, |model, pass| {
+        let logits = model.forward(&batch, pass);
         let loss = targets.as_ref().map(|targets| mean_loss(logits.clone(), targets));
         Answer { values: vec![("logits", Values::of(logits))], loss }
     })
@@ -36,9 +38,9 @@ pub(crate) fn llama(case: &mut Case) -> Result<()> {
     let model = model.untied_for(saved.keys().map(String::as_str));
     let inputs = Inputs::read(case, &LLAMA_INPUTS)?;
     let (batch, (answers, right)) = (inputs.batch(0)?, inputs.answers()?);
-    adapted(case, model, |model| {
-        let logits = inputs.real(Values::of(model.forward(&batch, &Pass::mean())), 0);
-        let answered = model.answer_logits(&batch, &answers, &Pass::mean());
+    adapted(case, model, |model, pass| {
+        let logits = inputs.real(Values::of(model.forward(&batch, pass)), 0);
+        let answered = model.answer_logits(&batch, &answers, pass);
         let values = vec![("logits", logits), ("answer_logits", Values::of(answered.clone()))];
         Answer { values, loss: right.as_ref().map(|right| mean_loss(answered, right)) }
     })
@@ -48,17 +50,17 @@ pub(crate) fn llama(case: &mut Case) -> Result<()> {
 fn adapted<M: NamedModule>(
     case: &mut Case,
     mut model: M,
-    answer: impl Fn(&M) -> Answer,
+    answer: impl Fn(&M, &Pass) -> Answer,
 ) -> Result<()> {
     case.require_tolerated()?;
-    let adapter = read(case, "adapter")?;
+    let (adapter, mean) = (read(case, "adapter")?, Pass::mean());
     if case.has("base_logits") {
         // Most folders state no tolerance for it: it is the same computation as `logits`.
         let limit = case.tolerance("base_logits").or_else(|_| case.tolerance("logits"))?;
-        case.tensor("base_logits", &answer(&model).values[0].1, limit)?;
+        case.tensor("base_logits", &answer(&model, &mean).values[0].1, limit)?;
     }
     attach_peft(&mut model, &adapter, true)?;
-    let Answer { values: mut found, loss } = answer(&model);
+    let Answer { values: mut found, loss } = answer(&model, &mean);
     found.extend(loss.clone().map(|loss| ("loss", Values::of(loss))));
     let mut total = None;
     if let PeftMethod::AdaLora(settings) = &adapter.config.method
@@ -104,7 +106,21 @@ fn adapted<M: NamedModule>(
             }
         }
         let found = found.into_iter().map(|(name, values)| in_file(&name, values, adalora));
-        compare_gradients(case, found.collect())?;
+        compare_gradients(case, "grad.", found.collect())?;
+    }
+    if case.has("dropped.logits") {
+        model.visit_layers_mut(&mut |_, layer| {
+            layer.edit(|factors| factors.dropout = adapter.config.lora_dropout);
+        });
+        // Seed and step of the recorded masks.
+        let Answer { values, loss } =
+            answer(&model, &mean.with_dropout(NoiseKey::new(3).at_step(5)));
+        let loss = loss.context("no loss")?;
+        case.tolerated("dropped.logits", &values[0].1)?;
+        case.tolerated("dropped.loss", &Values::of(loss.clone()))?;
+        let found = gradients(&model, &loss).into_iter();
+        let found = found.map(|(name, values)| in_file(&name, values, false)).collect();
+        compare_gradients(case, "dropped.grad.", found)?;
     }
     if case.dtype == DType::F32 {
         let back = peft_from_model(&model, &adapter.config)?;

@@ -20,6 +20,7 @@ from safetensors.numpy import load_file, save_file
 from torch.nn.functional import cross_entropy, log_softmax
 
 OUT = Path(sys.argv[1])
+T = transformers
 SINGLE = torch.float32
 
 
@@ -100,6 +101,48 @@ def write(folder, kind, inputs, exact, single, mask, extra):
     expected = dict(case=str(folder.relative_to(OUT)), kind=kind, optional=False, lengths=lengths,
                     padded_length=mask.shape[1], tolerances=tolerances, versions=versions, **extra)
     (folder / "expected.json").write_text(json.dumps(expected, indent=1) + "\n")
+
+
+def words(count, seed, step, site):
+    """Random words of the dropout of a site: Philox4x32-10 (Salmon et al. 2011) under the key `seed`, of counters (block, FNV-1a
+    hash of the site's path, step, 4)."""
+    wide, low, path = np.uint64, np.uint64(0xFFFFFFFF), 0x811C9DC5
+    for byte in site.encode():
+        path = (path ^ byte) * 0x01000193 & 0xFFFFFFFF
+    c = [np.arange(-(-count // 4), dtype=wide), *(wide(x) for x in (path, step, 4))]
+    for turn in range(10):
+        k = [wide((seed + turn * 0x9E3779B9) & 0xFFFFFFFF), wide((turn * 0xBB67AE85) & 0xFFFFFFFF)]
+        a, b = c[0] * wide(0xD2511F53), c[2] * wide(0xCD9E8D57)
+        c = [b >> wide(32) ^ c[1] ^ k[0], b & low, a >> wide(32) ^ c[3] ^ k[1], a & low]
+    return np.stack(np.broadcast_arrays(*c), 1).ravel()[:count]
+
+
+@contextmanager
+def keyed_dropout(model, seed, step):
+    """Training mode, in which element `e` of a dropout's input stays where the upper 24 bits of word `e` of its site are at least
+    `rate * 2^24`."""
+    entered, dropout = {}, torch.nn.functional.dropout
+    path = lambda name: name.removeprefix("base_model.model.")
+    site = lambda name: {"dropout": "classifier.dropout"}.get(name, name.removesuffix(".lora_dropout.default").removesuffix(".dropout"))
+    hooks = []
+    for name, module in model.named_modules():
+        # Of the attention only the function is called, on weights with four axes.
+        for kind, axes in [(torch.nn.Dropout, 3), (T.models.bert.modeling_bert.BertSelfAttention, 4)]:
+            if isinstance(module, kind):
+                enter = lambda *_, axes=axes, name=site(path(name)): entered.update({axes: name})
+                hooks.append(module.register_forward_pre_hook(enter))
+
+    def keyed(x, p=0.5, training=True, inplace=False):
+        drawn = words(x.numel(), seed, step, entered[4 if x.dim() == 4 else 3]) >> np.uint64(8)
+        return x * torch.tensor(drawn >= np.ceil(p * 2**24)).reshape(x.shape).to(x.dtype) / (1 - p)
+
+    torch.nn.functional.dropout = keyed
+    model.train()
+    yield
+    model.eval()
+    torch.nn.functional.dropout = dropout
+    for hook in hooks:
+        hook.remove()
 
 
 ENCODER = dict(vocab_size=99, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48,
@@ -203,7 +246,8 @@ def decoder(name, config, kind, lengths, seed, left=False, prefill=4):
 
 
 def adapter(name, config, kind, targets, task, seed, save=None, other=None):
-    """PEFT's LoRA on a model: outputs with and without it, gradients of its tensors, merged weights.
+    """PEFT's LoRA on a model: outputs with and without it, gradients of its tensors, merged weights; of a BERT outputs and
+    gradients under dropout, too.
 
     Modules of `save` are stored whole; the tensor of the file whose name ends in `other` becomes another than the base's.
     """
@@ -259,8 +303,16 @@ def adapter(name, config, kind, targets, task, seed, save=None, other=None):
         found["loss"].backward()
         name = lambda n: n.replace(".default", "").replace("modules_to_save.", "")
         found |= {f"grad.{name(n)}": p.grad for n, p in m.named_parameters() if p.grad is not None}
+        if isinstance(m.base_model.model, T.BertForSequenceClassification):
+            m.zero_grad()
+            with keyed_dropout(m, 3, 5):
+                found["dropped.logits"] = run()
+            found["dropped.loss"] = cross_entropy(found["dropped.logits"], t["labels"])
+            found["dropped.loss"].backward()
+            found |= {f"dropped.grad.{name(n)}": p.grad for n, p in m.named_parameters() if p.grad is not None}
         merged = m.merge_and_unload()
-        layers = [n.removesuffix(".lora_A.weight").removeprefix("grad.base_model.model.") for n in found if "lora_A" in n]
+        adapted = [n.removeprefix("grad.base_model.model.") for n in found if n.startswith("grad.") and "lora_A" in n]
+        layers = [n.removesuffix(".lora_A.weight") for n in adapted]
         return found | {f"merged.{n}.weight": merged.get_submodule(n).weight for n in layers}
 
     exact, single = both(load, compute)
@@ -269,7 +321,6 @@ def adapter(name, config, kind, targets, task, seed, save=None, other=None):
     write(folder, "peft_lora_llama" if decodes else "peft_lora_encoder", inputs, exact, single, mask, dict(modules=modules))
 
 
-T = transformers
 ENCODERS = dict(pad_token_id=0, type_vocab_size=2)
 encoder("bert/pair", T.BertConfig(**ENCODER, **ENCODERS, num_labels=3), T.BertForSequenceClassification, [12, 7, 20], 1, (3, 4))
 encoder("bert/bare_relu", T.BertConfig(**ENCODER, **ENCODERS, hidden_act="relu"), T.BertForSequenceClassification, [9, 5], 2, (3, 4), bare=True)
