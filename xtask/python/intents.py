@@ -8,12 +8,13 @@ RUN is the output of `lrvd train` on the same file: its validation rows do not t
 there (`shrunk_temperature` of lrvd-core). Without `--held-out` all rows train, and there is none.
 
 `peft` trains LoRA of rank 8 and alpha 16 on the six kinds of linear layers of every block, the pooler and a classifier by
-the settings of lrvd's preset `default`: AdamW without weight decay on adapters, .01 on the head, rates 1e-3 and 1e-2 for the
-classifier, warm-up over .06 of the steps and linear decay, gradient norm at most .1, batches of 32 whose quarters of like
-lengths are run one after the other. `logistic` fits scikit-learn's LogisticRegression to the normalised mean of the last
-hidden states; of C = 16, 64, 256, 1024 it takes the best by three-fold cross-validated log loss on the rows that train. Prints one
-line of JSON, with the metrics without and, under `tempered`, with the temperature; AUROC is of the largest probability, texts out
-of scope against test texts. `--out` gets the probabilities of the test rows, with the temperature, as `lrvd eval --out` writes them.
+the settings of lrvd's preset `default`: AdamW with weight decay .01 on the matrices of pooler and classifier only, rates 1e-3 and
+1e-2 for the classifier, warm-up from 0 over .06 of the steps and linear decay, gradient norm at most .1, batches of 32 whose
+quarters of like lengths are run one after the other. `logistic` fits scikit-learn's LogisticRegression to the normalised mean of
+the last hidden states; of C = 16, 64, 256, 1024 it takes the best by three-fold cross-validated log loss on the rows that train.
+Prints one line of JSON, with the metrics without and, under `tempered`, with the temperature; AUROC is of the largest probability,
+texts out of scope against test texts. `--out` gets the probabilities of the test rows, with the temperature, as `lrvd eval --out`
+writes them.
 """
 
 import argparse
@@ -67,19 +68,16 @@ def train_peft(arguments, tokenizer, rows, names):
         exclude_modules=["bert.pooler.dense"],
     )
     model = get_peft_model(base, config)
-    groups = {"head": [], "pooler": [], "adapter": []}
+    groups = {}
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
-            groups["adapter" if "lora_" in name else "pooler" if "pooler" in name else "head"].append(parameter)
+            decay = 0.0 if "lora_" in name or parameter.dim() < 2 else 1e-2
+            groups.setdefault((1e-2 if "classifier" in name else 1e-3, decay), []).append(parameter)
     optimizer = torch.optim.AdamW(
-        [
-            {"params": groups["adapter"], "lr": 1e-3, "weight_decay": 0.0},
-            {"params": groups["pooler"], "lr": 1e-3, "weight_decay": 1e-2},
-            {"params": groups["head"], "lr": 1e-2, "weight_decay": 1e-2},
-        ]
+        [{"params": group, "lr": rate, "weight_decay": decay} for (rate, decay), group in groups.items()]
     )
-    warmup = max(1, round(0.06 * arguments.steps))
-    rate = lambda step: min(1, (step + 1) / warmup) * min(1, (arguments.steps - step) / (arguments.steps - warmup))  # noqa: E731
+    warmup = int(0.06 * arguments.steps)
+    rate = lambda step: step / warmup if step < warmup else (arguments.steps - step) / (arguments.steps - warmup)  # noqa: E731
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, rate)
     order, step, random = [], 0, np.random.default_rng(arguments.seed)
     model.train()
