@@ -67,10 +67,7 @@ struct Bars(Term);
 
 impl Bars {
     fn draw(&self, draw: impl FnOnce(&Term) -> io::Result<()>) -> io::Result<()> {
-        if is_foreground(io::stderr()) {
-            let _ = draw(&self.0);
-        }
-        Ok(())
+        if is_foreground(io::stderr()) { draw(&self.0).or(Ok(())) } else { Ok(()) }
     }
 }
 

@@ -186,6 +186,10 @@ pub(super) struct Terminal;
 
 impl Stage for Terminal {
     fn open(&self, interrupter: Interrupter, runs_done: usize) -> io::Result<Box<dyn Curves>> {
+        // It may have gone away or to another process since the run before.
+        if !is_possible() {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
         #[cfg(unix)]
         loan::take().inspect_err(|_| loan::give_back())?;
         HOOK.call_once(hold_panics);

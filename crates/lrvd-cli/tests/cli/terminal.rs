@@ -14,7 +14,7 @@ use rustix::termios::{Winsize, tcgetattr, tcsetwinsize};
 use crate::support::{Sandbox, signal, training};
 
 /// The longest wait for anything, on a machine with much else to do.
-const PATIENCE: Duration = Duration::from_secs(300);
+const PATIENCE: Duration = Duration::from_mins(5);
 
 /// A pseudo-terminal. Dropped, it has gone away from the processes in it.
 pub(crate) struct Terminal {
@@ -117,11 +117,14 @@ const STYLES: [(&str, &[&str]); 3] = [
     ("lines", &["[1/1]"]),
 ];
 
+/// More than a second of training.
+const STEPS: usize = 150;
+
 fn words(out: &str, steps: usize, more: &str) -> String {
     training(out, steps, more).replace("--quiet ", "")
 }
 
-/// A training of 400 steps in a terminal that shows it.
+/// A training in a terminal that shows it.
 fn begin(
     dir: &Sandbox,
     out: &str,
@@ -129,7 +132,7 @@ fn begin(
     start: impl Fn(Command) -> Command,
 ) -> (Terminal, Child) {
     let mut terminal = Terminal::new(120, 40);
-    let command = dir.command(&words(out, 400, &format!("--progress {}", style.0)));
+    let command = dir.command(&words(out, STEPS, &format!("--progress {}", style.0)));
     let mut child = terminal.start(&start(command));
     let metrics = format!("{out}/metrics.jsonl");
     terminal.until(&mut child, |shown| {
@@ -158,14 +161,14 @@ fn a_run_outlives_its_terminal() {
             assert!(same, "{out}/{file}");
         }
     };
-    assert_eq!(dir.run(&training("whole", 400, "")).code, 0);
+    assert_eq!(dir.run(&training("whole", STEPS, "")).code, 0);
     for style in STYLES {
         let (name, out) = (style.0, format!("{}-stopped", style.0));
         let (terminal, mut child) = begin(&dir, &out, style, |command| command);
         drop(terminal);
         assert_eq!(code(&mut child), Some(75), "{name}");
         assert!(dir.exists(&format!("{out}/checkpoints")), "{name}");
-        assert_eq!(dir.run(&training(&out, 400, "--resume")).code, 0, "{name}");
+        assert_eq!(dir.run(&training(&out, STEPS, "--resume")).code, 0, "{name}");
         is_whole(&out);
 
         let out = format!("{name}-alone");
