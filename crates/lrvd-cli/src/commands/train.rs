@@ -95,6 +95,7 @@ pub(super) fn run(arguments: TrainArguments, global: GlobalArguments, printer: P
     let out = options.out.clone();
     let mut sink = Journal::new(shown, printer, move |_| out.clone(), &logs);
     let TrainOutcome { record, adapter } = train(&options, data, &stop, &mut sink)?;
+    drop(sink); // gives the screen back
     let Some(record) = record else {
         if printer.format == Format::Json {
             printer.document("train", json!({ "complete": false }))?;
