@@ -205,7 +205,7 @@ impl<'a> TextReader<'a> {
         Ok(if shared < most || most < SHARED { 0 } else { most })
     }
 
-    /// Tokens before anything is cut, and whether something will be.
+    /// Tokens before anything is cut, of more text than the tokenizer reads those of a part; and whether something will be cut.
     pub(crate) fn measure(&self, input: &Input) -> Result<(usize, bool)> {
         let (ids, _, cut) = self.within(input, None)?;
         Ok((ids.len(), ids.len() > self.max_length || cut != Cut::Nothing))
