@@ -321,8 +321,10 @@ fn differences(old: &Value, new: &Value) -> String {
             continue;
         }
         match (key.as_str(), old.get(key).and_then(Value::as_object), value.as_object()) {
-            ("experiment", Some(old), Some(value)) => {
-                let others = value.iter().filter(|(k, v)| old.get(*k) != Some(v));
+            ("experiment" | "goal", Some(old), Some(value)) => {
+                // A task of a user's own is named after its file.
+                let differs = |k: &str, v: &Value| k != "name" && old.get(k) != Some(v);
+                let others = value.iter().filter(|(k, v)| differs(k, v));
                 found.extend(others.map(|(k, v)| changed(k, old.get(k), v)));
             }
             (WEIGHTS, Some(_), Some(_)) if old.get(key).is_some_and(|old| is_same(old, value)) => {}
@@ -420,7 +422,8 @@ mod tests {
             let [train, validation] = ["train", "dev"].map(|name| format!("{place}/{name}.csv"));
             let data = json!({"train": {train: rows}, "validation": {validation: other}});
             let weights = json!({"model.safetensors": "3"});
-            json!({"model": format!("{place}/base"), "weights": weights, "data": data, "data_dir": place, "seed": seed})
+            let goal = json!({"name": place, "classes": ["a", "b"]});
+            json!({"model": format!("{place}/base"), "weights": weights, "data": data, "data_dir": place, "goal": goal, "seed": seed})
         };
         let start = |settings: &Value| {
             let mut folder = OutputFolder::look(&out, true)?;
@@ -444,7 +447,7 @@ mod tests {
         ] {
             assert!(error.contains(part), "{part}: {error}");
         }
-        assert!(!error.contains("model"), "{error}");
+        assert!(!error.contains("model") && !error.contains("name"), "{error}");
         fs::remove_dir_all(out.join("runs")).unwrap();
         fs::create_dir_all(out.join("plan/claims")).unwrap();
         fs::write(out.join("plan/claims/17.0"), "").unwrap();

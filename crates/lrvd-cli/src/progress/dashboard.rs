@@ -86,7 +86,13 @@ impl Dashboard {
                 }
             }
         };
-        self.watcher = Some(thread::spawn(watch));
+        self.watcher = thread::Builder::new().spawn(watch).ok();
+        if self.watcher.is_none() {
+            // Nothing would look at its keys.
+            let mut screen = lock(&self.screen);
+            screen.is_dropped = true;
+            screen.close();
+        }
     }
 
     fn close(&mut self) {
