@@ -134,7 +134,7 @@ impl Printer {
     }
 }
 
-/// Writes a line to standard output; `false` if nobody reads it any more.
+/// Writes a line to standard output; `false` if it has no reader any more.
 fn written(text: &str) -> Result<bool> {
     let mut out = io::stdout().lock();
     taken(writeln!(out, "{text}").and_then(|()| out.flush()))

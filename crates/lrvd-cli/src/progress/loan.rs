@@ -152,7 +152,7 @@ fn single_keys(settings: &Termios) -> Termios {
     settings
 }
 
-/// Carries what is drawn to the terminal, until nobody can draw; what the terminal does not take is lost.
+/// Carries what is drawn to the terminal, until no writer is left; what the terminal does not take is lost.
 fn carry_picture(mut drawn: PipeReader, mut terminal: File, is_over: &AtomicBool) {
     let mut bytes = [0; 1 << 13];
     while let Ok(count @ 1..) = drawn.read(&mut bytes) {

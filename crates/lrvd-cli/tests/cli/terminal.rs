@@ -43,7 +43,7 @@ impl Terminal {
         format!("{:?}", tcgetattr(&self.screen).unwrap())
     }
 
-    /// Starts a session of its own in the terminal; the child is its leader.
+    /// Starts a session in the terminal; the child is its leader.
     pub(crate) fn start(&self, command: &Command) -> Child {
         let path = ptsname(&self.screen, Vec::new()).unwrap().into_string().unwrap();
         let flags = OFlags::NOCTTY.bits().cast_signed();
