@@ -265,7 +265,7 @@ mod tests {
             let mut changed = begun();
             let assignments = [
                 "gradient_clip=none",
-                "prior={gaussian={std=0.5}}",
+                "prior={ard={scales=\"separate\",hyper=\"empirical-bayes\"}}",
                 "methods.map.weight_decay=0.5",
             ];
             for assignment in assignments {
