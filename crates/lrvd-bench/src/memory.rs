@@ -248,7 +248,7 @@ mod tests {
         }
     }
 
-    /// SmolLM2 with 8 x 128 learnt tokens needed 2.69 GB, with checkpointing and a bf16 base 1.45 (`docs/results/memory.md`).
+    /// `SmolLM2` with 8 x 128 learnt tokens needed 2.69 GB, with checkpointing and a bf16 base 1.45 (`docs/results/memory.md`).
     #[test]
     fn predicted_tokens_have_the_vocabularys_width_and_checkpoints_keep_one_layer() {
         let (architecture, plain) = (model!(Llama, LlamaConfig, "smollm2"), config(8, 1024));

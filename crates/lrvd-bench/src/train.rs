@@ -339,7 +339,7 @@ mod tests {
             let mut task = PreparedTask { drawn_validation, ..all.clone() };
             let (steps, evaluate_every) = (20, 2);
             let config = Preset::Default.config();
-            let config = Config { steps, evaluate_every, validation_rows, ..config };
+            let config = Config { steps, validation_rows, evaluate_every, ..config };
             limit_validation(MethodName::LORA, &config, &mut task);
             let rows = task.validation_ids.iter().map(|id| id.parse().unwrap());
             let rows: Vec<usize> = rows.collect();
