@@ -46,7 +46,7 @@ impl ReliabilityBin {
 
 /// Accuracy against confidence, by 15 bins of equal width.
 ///
-/// The edges are `e[b] = b/15`; a bin is `[e[b], e[b+1])`, and confidence 1 has a bin of its own, as in current torchmetrics and
+/// The edges are `e[b] = b/15`; a bin is `[e[b], e[b+1])`, and confidence 1 has a separate bin, as in current torchmetrics and
 /// the published baselines. With the other convention, `(e[b], e[b+1]]` of Guo et al. 2017, a published number can move by a
 /// third.
 #[derive(Clone, Debug, PartialEq)]
