@@ -1,6 +1,6 @@
 //! Compiles the call of the allocator's C interface with which the program starts.
 
-#![expect(clippy::print_stdout, reason = "cargo reads it")]
+#![allow(clippy::print_stdout, reason = "cargo reads it; the lint is off in `lrvd-perf`")]
 #![expect(clippy::disallowed_methods, reason = "cargo's arguments are variables")]
 
 use std::env::var_os;

@@ -379,7 +379,9 @@ impl PeftConfig {
         for entry in all.values_mut() {
             match entry {
                 Entry::Object(OrderedMap(pairs)) => {
-                    pairs.iter_mut().for_each(|(_, value)| shorten(value));
+                    for (_, value) in pairs.iter_mut() {
+                        shorten(value);
+                    }
                 }
                 Entry::Plain(value) => shorten(value),
             }

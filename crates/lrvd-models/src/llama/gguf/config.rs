@@ -34,7 +34,9 @@ pub(super) fn config_json(file: &GgufFile) -> Result<String> {
     let hidden = needed("embedding_length")?;
     let heads = needed("attention.head_count")?;
     let groups = file.count(&key("attention.head_count_kv"))?.unwrap_or(heads);
-    let whole = hidden.checked_div(heads).unwrap_or(0);
+    let whole = hidden
+        .checked_div(heads)
+        .ok_or_else(|| file.unexpected(&key("attention.head_count"), "a number from 1"))?;
     let head_dim = file.count(&key("attention.key_length"))?.unwrap_or(whole);
     let same =
         "the width of a head, which is `attention.key_length` or the embedding's over the heads";
