@@ -58,7 +58,7 @@ impl<'a> JsonObject<'a> {
     /// Removes nulls and ids of -1, which some files write for "none", and sets the absent keys among `defaults`.
     pub(crate) fn fill(&mut self, defaults: Value) {
         self.map
-            .retain(|key, value| !value.is_null() && !(key.ends_with("_token_id") && *value == -1));
+            .retain(|key, value| !(value.is_null() || key.ends_with("_token_id") && *value == -1));
         let Value::Object(defaults) = defaults else { return };
         for (key, value) in defaults {
             self.map.entry(key).or_insert(value);
