@@ -117,7 +117,7 @@ impl<'a> Card<'a> {
             head_path => report.saved_parameters.keys().next().and_then(|name| Some(name.rsplit_once('.')?.0)),
             written_by => format!("lrvd {}, `{}`", env!("CARGO_PKG_VERSION"), self.command),
             measured => self.measured(),
-            data => data.iter().map(|(name, hash)| (file(name), hash.to_string())).collect::<Vec<_>>(),
+            data => data.iter().map(|(name, hash)| (file(name), (*hash).clone())).collect::<Vec<_>>(),
             modules => modules.collect::<Vec<_>>(),
             labels => info.map_or(1, |info| info.goal.n_labels()),
             is_worded => info.is_some_and(|info| !info.has_head()),

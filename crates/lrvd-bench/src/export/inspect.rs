@@ -106,7 +106,6 @@ pub fn inspect_adapter(source: &Adapter) -> Result<AdapterReport> {
     let options = StatisticOptions {
         aggregate: header.and_then(|h| h.statistic).unwrap_or_default(),
         fan_in_correction: corrected.then_some(REFERENCE_FAN_IN),
-        ..StatisticOptions::default()
     };
     // Layers of rank 0.
     let mut modules = BTreeMap::new();

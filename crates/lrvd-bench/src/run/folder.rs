@@ -428,7 +428,7 @@ mod tests {
         let start = |settings: &Value| {
             let mut folder = OutputFolder::look(&out, true)?;
             folder.begin(settings)?;
-            Ok::<_, Error>(read_json::<Value>(&folder.file(SETTINGS_FILE))?)
+            read_json::<Value>(&folder.file(SETTINGS_FILE))
         };
         let first = settings("/scratch/17", "1", "2", 1);
         assert_eq!(start(&first).unwrap(), first);

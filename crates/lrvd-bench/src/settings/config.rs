@@ -486,7 +486,6 @@ impl Config {
         StatisticOptions {
             aggregate: self.prune.statistic,
             fan_in_correction: self.prune.fan_in_correction.then_some(REFERENCE_FAN_IN),
-            ..StatisticOptions::default()
         }
     }
 

@@ -1,5 +1,7 @@
 //! Errors of the operating system, injected by `strace`, and odd ways to start the program.
 
+#![allow(clippy::print_stderr, reason = "a test that is skipped is named")]
+
 use std::path::Path;
 use std::process::Command;
 
@@ -18,7 +20,7 @@ fn injected(dir: &Sandbox, injections: &[&str], words: &str) -> Option<Output> {
     };
     let works = strace(&mut Command::new("true")).output();
     if !works.is_ok_and(|output| output.status.success()) {
-        println!("skipped: `strace` cannot be used here");
+        eprintln!("skipped: `strace` cannot be used here");
         return None;
     }
     let mut command = strace(&mut lrvd(words));
@@ -53,7 +55,7 @@ fn threads_that_cannot_be_started_are_counted() {
 fn a_program_that_the_loader_starts_runs() {
     let loader = Path::new("/lib64/ld-linux-x86-64.so.2");
     if !loader.exists() {
-        println!("skipped: no `{}`", loader.display());
+        eprintln!("skipped: no `{}`", loader.display());
         return;
     }
     let program = lrvd("inspect @nano --format json");
