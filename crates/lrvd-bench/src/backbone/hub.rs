@@ -528,7 +528,7 @@ impl<'a> Repository<'a> {
                 file.lock().map_err(cannot("lock", &partial))?;
             }
             Err(TryLockError::Error(error)) if lacks_locks(&error) => {
-                // Without locks every process has a download of its own.
+                // Without locks every process writes another file.
                 (file, partial) = open(&format!(".{}.incomplete", std::process::id()))?;
             }
             Err(TryLockError::Error(error)) => return Err(cannot("lock", &partial)(error)),

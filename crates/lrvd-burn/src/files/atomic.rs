@@ -104,7 +104,7 @@ pub struct AtomicDir {
     building: PathBuf,
     /// `true` once it has its name: a folder under construction is another process's.
     built: bool,
-    /// The folder, and what a crash left of one: both locked, so that of several that start at once one goes on.
+    /// The folder, and what a crash left of one: both locked, so that of several that start at once one proceeds.
     _locks: [Option<File>; 2],
 }
 

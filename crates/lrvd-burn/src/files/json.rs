@@ -32,7 +32,7 @@ pub fn from_json<'de, T: Deserialize<'de>>(
         let position =
             format!(" at line {} column {}", error.inner().line(), error.inner().column());
         let reason = reason.strip_suffix(&position).unwrap_or(&reason);
-        // A missing field has no path of its own.
+        // The path of a missing field is that of its parent.
         let missing =
             reason.strip_prefix("missing field `").and_then(|rest| rest.strip_suffix('`'));
         if let Some(field) = missing {
