@@ -447,7 +447,7 @@ mod tests {
         ] {
             assert!(error.contains(part), "{part}: {error}");
         }
-        assert!(!error.contains("model") && !error.contains("name"), "{error}");
+        assert!(!error.contains("model") && !error.contains("goal"), "{error}");
         fs::remove_dir_all(out.join("runs")).unwrap();
         fs::create_dir_all(out.join("plan/claims")).unwrap();
         fs::write(out.join("plan/claims/17.0"), "").unwrap();

@@ -39,12 +39,17 @@ static LOAN: Mutex<Option<Loan>> = Mutex::new(None);
 static KEYBOARD: LazyLock<io::Result<Keyboard>> = LazyLock::new(Keyboard::new);
 
 struct Loan {
-    settings: Termios,
-    input: File,
-    output: File,
+    original: Arc<Original>,
     /// The terminal has gone away, has another process in its foreground, or was given back.
     is_over: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
+}
+
+/// The terminal, and its settings before the loan.
+struct Original {
+    settings: Termios,
+    input: File,
+    output: File,
 }
 
 /// Both ends of a pseudo-terminal.
@@ -82,7 +87,8 @@ pub(super) fn take() -> io::Result<()> {
     let is_over = Arc::new(AtomicBool::new(false));
     let own = single_keys(&settings);
     let mut held = lock(&LOAN);
-    let loan = Loan { settings, input, output, is_over: Arc::clone(&is_over), threads: Vec::new() };
+    let original = Arc::new(Original { settings, input, output });
+    let loan = Loan { original, is_over: Arc::clone(&is_over), threads: Vec::new() };
     let loan = held.insert(loan);
     tcsetattr(&terminal, OptionalActions::Now, &own)?;
     let over = Arc::clone(&is_over);
@@ -102,35 +108,43 @@ pub(super) fn is_over() -> bool {
 
 /// Puts the terminal back, after the renderer's end and all that it has drawn.
 pub(super) fn give_back() {
-    let Some(loan) = lock(&LOAN).take() else { return };
-    let _ = dup2_stdin(&loan.input);
+    let mut held = lock(&LOAN);
+    let Some(loan) = held.as_mut() else { return };
+    let original = Arc::clone(&loan.original);
+    let _ = dup2_stdin(&original.input);
     // The last writer of the pipe is gone, which ends both threads.
-    let _ = dup2_stdout(&loan.output);
+    let _ = dup2_stdout(&original.output);
+    let threads = std::mem::take(&mut loan.threads);
+    drop(held);
     if let Ok(keyboard) = &*KEYBOARD {
         let _ = tcflush(&keyboard.keys, QueueSelector::IFlush);
     }
-    let Loan { settings, input, output, threads, .. } = loan;
     for thread in threads {
         let _ = thread.join();
     }
-    restore(&settings, &input, &output);
+    original.restore();
+    // Only now: a second Ctrl-C ends the process before this thread comes here, and has to find the loan.
+    *lock(&LOAN) = None;
 }
 
 /// Puts the terminal back for a process that ends at once, if the dashboard is up.
 pub(crate) fn end() {
-    let Some(Loan { settings, input, output, is_over, .. }) = lock(&LOAN).take() else { return };
-    is_over.store(true, Ordering::Relaxed);
-    restore(&settings, &input, &output);
+    let Some(loan) = lock(&LOAN).take() else { return };
+    loan.is_over.store(true, Ordering::Relaxed);
+    loan.original.restore();
 }
 
-fn restore(settings: &Termios, input: &File, mut output: &File) {
-    let is_ours = is_foreground(input);
-    // Else a write from the background would stop the process.
-    if is_ours || !settings.local_modes.contains(LocalModes::TOSTOP) {
-        let _ = output.write_all(LEAVE).and_then(|()| output.write_all(SHOW_CURSOR));
-    }
-    if is_ours {
-        let _ = tcsetattr(input, OptionalActions::Now, settings);
+impl Original {
+    fn restore(&self) {
+        let is_ours = is_foreground(&self.input);
+        // Else a write from the background would stop the process.
+        if is_ours || !self.settings.local_modes.contains(LocalModes::TOSTOP) {
+            let mut output = &self.output;
+            let _ = output.write_all(LEAVE).and_then(|()| output.write_all(SHOW_CURSOR));
+        }
+        if is_ours {
+            let _ = tcsetattr(&self.input, OptionalActions::Now, &self.settings);
+        }
     }
 }
 
