@@ -150,6 +150,7 @@ mod tests {
         let many = Holdout::new(lora, &default, 1_000_000, false, false);
         assert_eq!((many.share * 1e6).round(), 5000.0);
     }
+
     /// 270,000 of 300,000 rows in batches of 32: one epoch, and 20 steps.
     #[test]
     fn evaluations_take_a_tenth_of_a_run_unless_that_leaves_too_few_rows() {

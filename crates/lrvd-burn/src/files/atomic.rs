@@ -5,7 +5,7 @@
 //! A folder is built under its name plus `.lrvd-tmp`, everything in it is flushed to the disk, and one
 //! rename gives it its name. A crash before the rename leaves a `.lrvd-tmp` folder, which no reader
 //! looks at. To replace a folder the old one is first renamed to `.lrvd-old`; a crash between the two
-//! renames is recovered by the next [`AtomicDir::create`]. Whoever builds a folder holds a lock on it.
+//! renames is recovered by the next [`AtomicDir::create`]. The process that builds a folder holds a lock on it.
 
 use std::ffi::OsString;
 use std::fs::{self, File, TryLockError};

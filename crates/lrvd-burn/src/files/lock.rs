@@ -83,6 +83,12 @@ pub fn lacks_locks(error: &io::Error) -> bool {
     error.kind() == ErrorKind::Unsupported || error.raw_os_error() == Some(no_locks)
 }
 
+/// Name of this host by the kernel; `None` elsewhere than on Linux.
+pub fn host_name() -> Option<String> {
+    let name = fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
+    Some(name.trim().to_owned())
+}
+
 /// Time since the file at `path` was written, by the clock of its file system.
 ///
 /// A date in the future, which a wrong clock has left, becomes the present: from then on the file ages as others do.
@@ -113,8 +119,7 @@ struct Held {
 impl Held {
     fn take(locked: &Path) -> Result<Self, Error> {
         let path = with_suffix(locked, HELD)?;
-        let host = fs::read_to_string("/proc/sys/kernel/hostname");
-        let host = host.map_or_else(|_| "this host".to_owned(), |host| host.trim().to_owned());
+        let host = host_name().unwrap_or_else(|| "this host".to_owned());
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let process = std::process::id();
         let name =

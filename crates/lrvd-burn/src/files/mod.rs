@@ -26,6 +26,6 @@ pub use limited::{
     SETTINGS_LIMIT, VOCABULARY_LIMIT, first_file, is_dir, is_file, is_there, open_file,
     read_limited, read_text_limited, reject_pointer,
 };
-pub use lock::{FileLock, lacks_locks, silence};
+pub use lock::{FileLock, host_name, lacks_locks, silence};
 pub use safetensors_file::write_safetensors;
 pub use weight_store::WeightStore;

@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use clap::Args;
 use lrvd_bench::adapter::InputRow;
 use lrvd_bench::data::{At, Input, OnError};
-use lrvd_bench::{Error, Result, Unused};
+use lrvd_bench::{Error, Result, Unused, no_threads};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -136,7 +136,7 @@ impl<T: Send + 'static> Rows<T> {
             Err(error) => sender.send(Err(error)).is_ok(),
         };
         let thread = std::thread::Builder::new().name("standard-input".to_owned());
-        thread.spawn(work).context("cannot start a thread that reads standard input")?;
+        thread.spawn(work).map_err(|error| no_threads(1, error))?;
         Ok(Self::Coming { rows, next: None })
     }
 

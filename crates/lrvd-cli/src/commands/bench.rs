@@ -17,7 +17,7 @@ use lrvd_bench::suite::{
     RunStatus, Step, Suite, SuiteOptions, SuiteOutcome, Worker, WorkerName, WorkerOptions, collect,
     planned_runs, run_suite, status, write_plan,
 };
-use lrvd_burn::files::is_there;
+use lrvd_burn::files::{host_name, is_there};
 use serde_json::json;
 
 use super::table::table;
@@ -379,8 +379,7 @@ fn state(state: RunState) -> String {
 
 /// This process, as its claims name it; `in_array` if it makes the run of a task of a job array.
 fn worker_name(in_array: bool) -> WorkerName {
-    let host = fs::read_to_string("/proc/sys/kernel/hostname").ok();
-    let host = host.or_else(|| variable("HOSTNAME")).or_else(|| variable("COMPUTERNAME"));
+    let host = host_name().or_else(|| variable("HOSTNAME")).or_else(|| variable("COMPUTERNAME"));
     let host = host.map_or_else(|| "localhost".to_owned(), |host| host.trim().to_owned());
     // Hosts may share a name. Elsewhere than on Linux nothing better tells them apart.
     let kernel = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok();
