@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use burn::tensor::Device;
-use lrvd_bench::adapter::{OpenOptions, Prediction, SavedClassifier};
+use lrvd_bench::adapter::{OpenOptions, RowAnswer, SavedClassifier};
 use lrvd_bench::data::{Data, Input, load, write_generated};
 use lrvd_bench::method::MethodName;
 use lrvd_bench::progress::Silent;
@@ -71,16 +71,16 @@ impl Held {
     }
 
     /// Answers every text, by the call that a user makes.
-    pub fn answers(&self, draws: usize) -> Result<Vec<Prediction>, Box<dyn Error>> {
+    pub fn answers(&self, draws: usize) -> Result<Vec<RowAnswer>, Box<dyn Error>> {
         Ok(self.classifier.predict(&self.texts, draws, SEED, 0)?)
     }
 
     /// What `answers` are worth: mean negative log-likelihood in nats, accuracy, draws that a text got in the mean; and the
     /// ranks that pruning left.
-    pub fn worth(&self, answers: &[Prediction]) -> Result<Value, Box<dyn Error>> {
+    pub fn worth(&self, answers: &[RowAnswer]) -> Result<Value, Box<dyn Error>> {
         let (mut all, mut made) = (Vec::new(), 0);
         for answer in answers {
-            let Prediction::Class { probabilities, draws, .. } = answer else {
+            let RowAnswer::Class { probabilities, draws, .. } = answer else {
                 return Err("an answer is a score".into());
             };
             all.extend_from_slice(probabilities);

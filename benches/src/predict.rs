@@ -4,7 +4,7 @@ use std::error::Error;
 
 use burn::tensor::{Int, Tensor};
 use clap::ValueEnum;
-use lrvd_burn::train::{DrawPolicy, Examples, Inputs, Logits};
+use lrvd_burn::train::{DrawPolicy, Examples, Inputs, Prediction};
 use lrvd_models::{AutoModel, TokenBatch};
 
 /// How the passes of a prediction with several draws are made.
@@ -62,7 +62,7 @@ pub fn predict(
     model: &AutoModel,
     input: &TokenBatch,
     draws: usize,
-) -> Result<Logits, lrvd_burn::Error> {
+) -> Result<Prediction, lrvd_burn::Error> {
     let texts = Texts(input);
     let policy = way.policy();
     Inputs { batch_size: texts.len(), policy, ..Inputs::new(&texts) }.predict(model, draws)

@@ -9,8 +9,8 @@ use lrvd_bench::method::MethodName;
 use lrvd_bench::suite::{DryRun, Profile, Suite, SuiteOptions};
 use lrvd_burn::model::NamedModule as _;
 use lrvd_burn::train::{
-    AdaLora, BayesLora, Event, Examples, Lora, Method, OrderConfig, Ordered, Placement, RankSearch,
-    Run, Subset, Targets, TrainConfig, Watch,
+    AdaLora, BayesLora, Event, Examples, Lora, Method, OrderConfig, Ordered, RankSearch, Run,
+    Subset, Targets, TrainConfig, UpdatePhase, Watch,
 };
 use lrvd_burn::{DrawPer, Scheme};
 use lrvd_core::adalora::AdaLoraConfig;
@@ -88,7 +88,7 @@ impl Recipe {
                     beta2: 0.85,
                     orth_reg_weight: 0.5,
                 };
-                Box::new(AdaLora::new(schedule, 16.0, 0.0, Placement::AfterUpdate)?)
+                Box::new(AdaLora::new(schedule, 16.0, 0.0, UpdatePhase::AfterUpdate)?)
             }
             Self::Search | Self::ConstantWeight => bayes(Scheme::Weights(DrawPer::Sequence))?,
             Self::MomentMatched => bayes(Scheme::MomentMatched(CrossTerm::Exact))?,

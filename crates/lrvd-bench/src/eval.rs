@@ -9,7 +9,7 @@ use lrvd_burn::adapter::Extension;
 use lrvd_burn::host::HostAdapter;
 use lrvd_burn::model::NamedModule;
 use lrvd_burn::prune::statistics;
-use lrvd_burn::train::{Fitting, Inputs, Logits, PassWatch, TokenAnswers};
+use lrvd_burn::train::{Fitting, Inputs, PassWatch, Prediction, TokenAnswers};
 use lrvd_core::energy::{UpdateEnergy, area, normalised_gap, order_by_statistic};
 use lrvd_core::metrics::{self, Predictions, mean, uncertainty};
 use lrvd_models::TokenBatch;
@@ -123,13 +123,14 @@ pub fn score_tokens(tokens: TokenAnswers, draws: usize) -> Result<Scored> {
     Ok(Scored { outputs, metrics, reliability, uncertainty: None, tokens: Some(tokens) })
 }
 
-pub fn score_draws(logits: &Logits, task: &PreparedTask) -> Result<Scored> {
+pub fn score_draws(logits: &Prediction, task: &PreparedTask) -> Result<Scored> {
     if task.goal.is_regression() { regression(logits, task) } else { classes(logits, task) }
 }
 
-fn classes(logits: &Logits, task: &PreparedTask) -> Result<Scored> {
+fn classes(logits: &Prediction, task: &PreparedTask) -> Result<Scored> {
     // Rows that a cascade answered at the mean have no mutual information, so their mean has no value either.
-    let all_drawn = logits.made.as_ref().is_none_or(|made| made.iter().all(|&made| made > 0));
+    let all_drawn =
+        logits.draws_per_example.as_ref().is_none_or(|made| made.iter().all(|&made| made > 0));
     let (draws, logits, classes) = (logits.members(), &logits.values, task.labels);
     let labels: Vec<usize> =
         task.validation.iter().filter_map(|e| e.answer.label()?.class()).collect();
@@ -179,7 +180,7 @@ fn shares(task: &PreparedTask) -> Option<Vec<f64>> {
 }
 
 /// Predicted numbers, averaged over the members of `logits`.
-pub(crate) fn mean_scores(logits: &Logits) -> Vec<f64> {
+pub(crate) fn mean_scores(logits: &Prediction) -> Vec<f64> {
     let members = logits.members() as f64;
     let own = |i: usize| logits.values.iter().skip(i).step_by(logits.rows).sum::<f64>();
     (0..logits.rows).map(|i| own(i) / members).collect()
@@ -190,7 +191,7 @@ pub(crate) fn targets(rows: &[TokenisedExample]) -> impl Iterator<Item = f64> {
     rows.iter().filter_map(|row| row.answer.label()?.score())
 }
 
-fn regression(logits: &Logits, task: &PreparedTask) -> Result<Scored> {
+fn regression(logits: &Prediction, task: &PreparedTask) -> Result<Scored> {
     let (outputs, targets) = (mean_scores(logits), targets(&task.validation).collect::<Vec<_>>());
     let n = targets.len();
     let errors: Vec<f64> = outputs.iter().zip(&targets).map(|(p, y)| (p - y).powi(2)).collect();
@@ -448,7 +449,7 @@ mod tests {
                 validation: targets.iter().map(example).collect(),
                 ..PreparedTask::without_examples(Goal::regression("score"))
             };
-            let logits = Logits::new(outputs.to_vec(), outputs.len(), 1);
+            let logits = Prediction::new(outputs.to_vec(), outputs.len(), 1);
             score_draws(&logits, &task).unwrap().metrics
         };
         for (targets, outputs, mse) in [
@@ -479,7 +480,7 @@ mod tests {
             ))
         };
         let nll = |z: f64| {
-            let logits = Logits::new([z, 0.0].repeat(2), 2, 2);
+            let logits = Prediction::new([z, 0.0].repeat(2), 2, 2);
             let metrics = score_draws(&logits, &task).unwrap().metrics;
             (metrics.nll.unwrap(), metrics.brier.unwrap(), metrics.ece.unwrap())
         };
@@ -503,8 +504,8 @@ mod tests {
         // Without draws two members that contradict each other; one draw; two draws that agree.
         let (b, c) = ([0.0, 9.0, 0.0], [0.0, 0.0, 9.0]);
         let answers = [(0, [b, c].concat()), (1, b.to_vec()), (2, [b, b].concat())];
-        let scored =
-            answers.map(|(k, logits)| (k, score_draws(&Logits::new(logits, 1, 3), &task).unwrap()));
+        let scored = answers
+            .map(|(k, logits)| (k, score_draws(&Prediction::new(logits, 1, 3), &task).unwrap()));
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("new").join("predictions.jsonl");
         task.write_predictions(&BTreeMap::from(scored), &path).unwrap();
@@ -518,7 +519,10 @@ mod tests {
         assert!(line.mutual_information[&0] > 0.6 && line.mutual_information[&2] < 1e-12);
 
         // Answered at the mean: no mutual information, where a cascade spared the draws.
-        let spared = Logits { made: Some(vec![0]), ..Logits::new([b, b].concat(), 1, 3) };
+        let spared = Prediction {
+            draws_per_example: Some(vec![0]),
+            ..Prediction::new([b, b].concat(), 1, 3)
+        };
         let scored = score_draws(&spared, &task).unwrap();
         assert_eq!(scored.metrics.mutual_information, None);
         task.write_predictions(&BTreeMap::from([(2, scored)]), &path).unwrap();

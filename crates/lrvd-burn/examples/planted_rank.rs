@@ -33,8 +33,8 @@ use lrvd_burn::host::HostAdapter;
 use lrvd_burn::optimizer::GroupRates;
 use lrvd_burn::parameters::ParameterValue as _;
 use lrvd_burn::train::{
-    BayesLora, Inputs, Method, Model, OrderConfig, Ordered, Placement, RankChange, Rows, Run,
-    Setup, StepSizes, StepState, Targets, Terms, TrainConfig, Watch, directions, keep,
+    BayesLora, Inputs, Method, Model, OrderConfig, Ordered, RankChange, Rows, Run, Setup,
+    StepSizes, StepState, Targets, Terms, TrainConfig, UpdatePhase, Watch, directions, keep,
 };
 use lrvd_burn::{AdaptedLinear, AdapterTargets, Pass, Scheme, prune, ranks};
 use serde::Serialize;
@@ -252,10 +252,10 @@ impl Method<Student> for Rotated {
 
     fn update(
         &mut self,
-        when: Placement,
+        when: UpdatePhase,
         step: StepState<'_, Student>,
     ) -> Result<Option<RankChange>, lrvd_burn::Error> {
-        if when == Placement::AfterUpdate && step.sizes.step + 1 == self.after {
+        if when == UpdatePhase::AfterUpdate && step.sizes.step + 1 == self.after {
             let adapters = step.model.layer.iter().filter_map(AdaptedLinear::low_rank);
             let carried = adapters.map(|adapter| log_variances(&HostAdapter::read(adapter)));
             let carried = carried.collect::<Result<Vec<_>, _>>()?;

@@ -18,7 +18,7 @@ use crate::optimizer::AdamW;
 use crate::peft::PosteriorRun;
 use crate::prune::{self, PruneEvent};
 use crate::sampling::{DrawSet, Pass};
-use crate::train::{self, DrawSeed, Logits, write_adapter};
+use crate::train::{self, DrawSeed, Prediction, write_adapter};
 
 /// `model` with everything frozen and a fresh adapter on every targeted layer.
 ///
@@ -144,7 +144,7 @@ fn described(model: &impl NamedModule) -> AdapterConfig {
 }
 
 /// Logits `[rows, classes]` of `forward`: at the posterior mean for 0 draws, else of as many models drawn from the
-/// posterior. [`Logits::classes`] gives class, probability, entropy and mutual information of each row.
+/// posterior. [`Prediction::classes`] gives class, probability, entropy and mutual information of each row.
 ///
 /// Draw `i` depends on `seed` and `i` only.
 pub fn predict<M: Module>(
@@ -152,7 +152,7 @@ pub fn predict<M: Module>(
     draws: usize,
     seed: u64,
     forward: impl Fn(&M) -> Tensor<2>,
-) -> Result<Logits, Error> {
+) -> Result<Prediction, Error> {
     let (model, seed) = (model.valid(), DrawSeed::new(seed)?);
     let passes = if draws == 0 {
         vec![Pass::mean()]
@@ -165,7 +165,7 @@ pub fn predict<M: Module>(
         shape = logits.dims();
         values.extend(logits.into_data().iter::<f64>());
     }
-    Ok(Logits::new(values, shape[0], shape[1]))
+    Ok(Prediction::new(values, shape[0], shape[1]))
 }
 
 /// `model` with every adapter under `pass` in a `forward` without one: its parameters are those of `model`, so that

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::bail;
 use burn::tensor::Device;
-use lrvd_burn::train::{ClassAnswer, Logits, PassWatch};
+use lrvd_burn::train::{ClassAnswer, PassWatch, Prediction};
 use lrvd_core::metrics::{argmax_rows, sample_sd};
 use lrvd_models::Prefixes;
 
@@ -24,7 +24,7 @@ use crate::task::Goal;
 /// level of a score, the probability of true; `None` of a choice and below two draws.
 fn deviation(
     kind: QuestionKind,
-    each: Logits,
+    each: Prediction,
     places: &[usize],
     temperature: Option<f64>,
 ) -> Result<Option<f64>> {
@@ -191,9 +191,9 @@ impl SavedClassifier {
         input: Input,
         (draws, seed): (usize, u64),
         prefixes: &Prefixes,
-        known: &mut Vec<(Input, Logits, usize)>,
+        known: &mut Vec<(Input, Prediction, usize)>,
         watch: PassWatch<'_>,
-    ) -> Result<(Logits, usize)> {
+    ) -> Result<(Prediction, usize)> {
         if let Some((_, logits, tokens)) = known.iter().find(|(own, ..)| *own == input) {
             return Ok((logits.clone(), *tokens));
         }
@@ -214,7 +214,7 @@ impl SavedClassifier {
         draws: usize,
         seed: u64,
         watch: PassWatch<'_>,
-    ) -> Burn<Logits> {
+    ) -> Burn<Prediction> {
         let is_free = self.is_batch_free(draws)
             && self.policy.cascade.is_none()
             && self.policy.tolerance.is_none();
@@ -234,7 +234,7 @@ impl SavedClassifier {
                 draw.extend_from_slice(&values[..part.labels]);
             }
         }
-        Ok(Logits::new(each.concat(), 1, options.len()))
+        Ok(Prediction::new(each.concat(), 1, options.len()))
     }
 
     fn decided(
@@ -242,16 +242,16 @@ impl SavedClassifier {
         question: &Question,
         places: &[usize],
         calibration: Option<&Calibration>,
-        (logits, tokens): (Logits, usize),
+        (logits, tokens): (Prediction, usize),
         draws: usize,
     ) -> Result<Decided> {
         let (kind, n) = (question.kind, question.options.len());
         // What the draws disagree about is theirs, whatever the temperature.
-        let drawn = logits.made.as_ref().map_or(draws, |made| made.iter().sum());
+        let drawn = logits.draws_per_example.as_ref().map_or(draws, |made| made.iter().sum());
         let raw = logits.classes()?.into_iter().next();
         let temperature = self.info.temperature(Some(kind), draws);
         let (made, width) = (drawn.max(1), logits.width);
-        let each = Logits::new(logits.values[..made * width].to_vec(), made, width);
+        let each = Prediction::new(logits.values[..made * width].to_vec(), made, width);
         let found = softened(logits, &[temperature])?.classes()?.into_iter().next();
         let (Some(raw), Some(found)) = (raw, found) else { bail!("the model gave no answer") };
         let probabilities = at(places, &found);
@@ -388,7 +388,7 @@ mod tests {
         // Under a temperature of 2 the probabilities of two draws, of which the third option of a noul is barred.
         let of = |kind, draws: &[[f64; 3]], places: &[usize]| {
             let values = draws.iter().flatten().map(|p| if *p > 0.0 { 2.0 * p.ln() } else { -1e6 });
-            let each = Logits::new(values.collect(), draws.len(), 3);
+            let each = Prediction::new(values.collect(), draws.len(), 3);
             deviation(kind, each, places, Some(2.0)).unwrap()
         };
         let (noul, draws) =

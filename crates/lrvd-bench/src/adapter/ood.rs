@@ -15,7 +15,7 @@ use lrvd_core::metrics::{Aurocs, ClassDistance, ClassMoments, conformal_p, free_
 use lrvd_core::noise::{NoiseKey, Stream, permutation};
 use serde::{Deserialize, Serialize};
 
-use super::saved::{Prediction, SavedClassifier};
+use super::saved::{RowAnswer, SavedClassifier};
 use crate::data::batch::TokenExamples;
 use crate::data::{Example, Input, Split};
 use crate::error::Result;
@@ -343,8 +343,8 @@ impl SavedClassifier {
 }
 
 /// What the answer says; 0 where it does not apply.
-fn of_answer(score: OodScore, answer: &Prediction) -> f64 {
-    let Prediction::Class { probabilities, class, entropy, mutual_information, .. } = answer else {
+fn of_answer(score: OodScore, answer: &RowAnswer) -> f64 {
+    let RowAnswer::Class { probabilities, class, entropy, mutual_information, .. } = answer else {
         return 0.0;
     };
     match score {

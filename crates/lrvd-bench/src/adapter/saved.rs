@@ -9,7 +9,7 @@ use burn::tensor::{DType, Device};
 use lrvd_burn::model::NamedModule;
 use lrvd_burn::peft::{POSTERIOR_FILE, attach_peft, attach_posterior};
 use lrvd_burn::sampling::Pass;
-use lrvd_burn::train::{ClassAnswer, DrawPolicy, Inputs, Logits, PassWatch, ScoreAnswer};
+use lrvd_burn::train::{ClassAnswer, DrawPolicy, Inputs, PassWatch, Prediction, ScoreAnswer};
 use lrvd_models::tokenizer::TextTokenizer;
 use lrvd_models::{AutoModel, Prefixes};
 
@@ -138,7 +138,7 @@ const KEPT_LOGITS: usize = 1 << 23;
 pub type SavedClassifier = SavedModel<AutoModel, ClassifierInfo>;
 
 #[derive(Clone, Debug, PartialEq)]
-pub enum Prediction {
+pub enum RowAnswer {
     Class {
         /// Probabilities in label order, averaged over the draws.
         probabilities: Vec<f64>,
@@ -268,7 +268,7 @@ impl SavedClassifier {
         examples: &TokenExamples<'_>,
         draws: usize,
         seed: u64,
-    ) -> Burn<Logits> {
+    ) -> Burn<Prediction> {
         self.logits_while(examples, draws, seed, None)
     }
 
@@ -279,7 +279,7 @@ impl SavedClassifier {
         draws: usize,
         seed: u64,
         watch: PassWatch<'_>,
-    ) -> Burn<Logits> {
+    ) -> Burn<Prediction> {
         let (batch_size, kind) = (self.info.run.batch_size, self.info.prediction_draws);
         let inputs =
             Inputs { batch_size, seed, kind, policy: self.policy, watch, ..Inputs::new(examples) };
@@ -323,7 +323,7 @@ impl SavedClassifier {
         draws: usize,
         seed: u64,
         first: usize,
-    ) -> Result<Vec<Prediction>> {
+    ) -> Result<Vec<RowAnswer>> {
         self.predict_while(inputs, draws, seed, first, None)
     }
 
@@ -335,15 +335,15 @@ impl SavedClassifier {
         seed: u64,
         first: usize,
         watch: PassWatch<'_>,
-    ) -> Result<Vec<Prediction>> {
+    ) -> Result<Vec<RowAnswer>> {
         self.on_examples(inputs, first, None, |examples| {
             self.answers(self.logits_while(examples, draws, seed, watch)?, draws)
         })
     }
 
-    pub(super) fn answers(&self, logits: Logits, draws: usize) -> Result<Vec<Prediction>> {
+    pub(super) fn answers(&self, logits: Prediction, draws: usize) -> Result<Vec<RowAnswer>> {
         if self.info.goal.is_regression() {
-            let score = |a: ScoreAnswer| Prediction::Score {
+            let score = |a: ScoreAnswer| RowAnswer::Score {
                 score: a.score,
                 interval: self.info.intervals.around(a.score, draws),
                 draws_deviation: a.deviation,
@@ -356,8 +356,8 @@ impl SavedClassifier {
         let kind = self.fixed_question().map(|question| question.kind);
         let temperatures = vec![self.info.temperature(kind, draws); logits.rows];
         let logits = softened(logits, &temperatures)?;
-        let made = |row: usize| logits.made.as_ref().map_or(draws, |made| made[row]);
-        let answer = |(row, a): (usize, ClassAnswer)| Prediction::Class {
+        let made = |row: usize| logits.draws_per_example.as_ref().map_or(draws, |made| made[row]);
+        let answer = |(row, a): (usize, ClassAnswer)| RowAnswer::Class {
             probabilities: a.probabilities,
             class: a.class,
             entropy: a.entropy,

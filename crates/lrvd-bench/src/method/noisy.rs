@@ -8,7 +8,7 @@ use lrvd_burn::model::{observe, total_over_adapters};
 use lrvd_burn::optimizer::NamedGradients;
 use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
 use lrvd_burn::train::{
-    Logits, Method, Placement, RankChange, Setup, StepSizes, StepState, Terms, TrainConfig,
+    Method, Prediction, RankChange, Setup, StepSizes, StepState, Terms, TrainConfig, UpdatePhase,
 };
 use lrvd_core::baselines::minibatch_weight::falling_weight;
 use lrvd_core::baselines::{ElementReduction, KlDirection, ScaleMixture};
@@ -200,20 +200,20 @@ impl Method<AutoModel> for Alternating {
 
     fn update(
         &mut self,
-        when: Placement,
+        when: UpdatePhase,
         step: StepState<'_, AutoModel>,
     ) -> Burn<Option<RankChange>> {
         let divergence = self.divergence;
         match when {
-            Placement::BeforeUpdate => self.second.before_update(step),
-            Placement::AfterUpdate => {
+            UpdatePhase::BeforeUpdate => self.second.before_update(step),
+            UpdatePhase::AfterUpdate => {
                 self.second.after_update(step, self.cycle, |model| divergence.of(model))?;
             }
         }
         Ok(None)
     }
 
-    fn predict(&self, model: &AutoModel, inputs: &Inputs<'_>, draws: usize) -> Burn<Logits> {
+    fn predict(&self, model: &AutoModel, inputs: &Inputs<'_>, draws: usize) -> Burn<Prediction> {
         match self.divergence {
             Divergence::Entries(_) => inputs.predict_by(Scheme::FLIPOUT, model, draws),
             Divergence::Scales(_) => inputs.predict(model, draws),
@@ -279,23 +279,23 @@ impl Method<AutoModel> for CLora {
 
     fn update(
         &mut self,
-        when: Placement,
+        when: UpdatePhase,
         step: StepState<'_, AutoModel>,
     ) -> Burn<Option<RankChange>> {
         match when {
-            Placement::BeforeUpdate => {
+            UpdatePhase::BeforeUpdate => {
                 // Divergences of further micro-batches keep their graphs until they are taken.
                 drop(self.observer.take_divergences());
                 self.second.before_update(step);
             }
-            Placement::AfterUpdate => {
+            UpdatePhase::AfterUpdate => {
                 self.second.descend(step.model, step.rate_factor, &NamedGradients::default());
             }
         }
         Ok(None)
     }
 
-    fn predict(&self, model: &AutoModel, inputs: &Inputs<'_>, draws: usize) -> Burn<Logits> {
+    fn predict(&self, model: &AutoModel, inputs: &Inputs<'_>, draws: usize) -> Burn<Prediction> {
         let mut unobserved = model.clone();
         observe(&mut unobserved, None);
         inputs.predict_by(Scheme::FLIPOUT, &unobserved, draws)

@@ -3,7 +3,7 @@
 use lrvd_burn::adapter::{AdapterConfig, AdapterKind};
 use lrvd_burn::model::total_over_adapters;
 use lrvd_burn::sampling::Pass;
-use lrvd_burn::train::{Logits, Method, Setup, StepSizes, Terms, TrainConfig};
+use lrvd_burn::train::{Method, Prediction, Setup, StepSizes, Terms, TrainConfig};
 use lrvd_models::AutoModel;
 
 use super::setup::{adapter, lora, rate_to_reach};
@@ -87,7 +87,7 @@ impl Method<AutoModel> for McDropout {
         Ok(Setup::new(self.adapter, config))
     }
 
-    fn predict(&self, model: &AutoModel, inputs: &Inputs<'_>, draws: usize) -> Burn<Logits> {
+    fn predict(&self, model: &AutoModel, inputs: &Inputs<'_>, draws: usize) -> Burn<Prediction> {
         inputs.predict_with(model, draws, |key| Pass::mean().with_adapter_dropout(key))
     }
 }
@@ -122,7 +122,7 @@ impl Method<AutoModel> for LoraEnsemble {
         Ok(setup)
     }
 
-    fn predict(&self, model: &AutoModel, inputs: &Inputs<'_>, _draws: usize) -> Burn<Logits> {
+    fn predict(&self, model: &AutoModel, inputs: &Inputs<'_>, _draws: usize) -> Burn<Prediction> {
         inputs.logits(model, &Pass::mean())
     }
 }

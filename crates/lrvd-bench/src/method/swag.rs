@@ -26,8 +26,8 @@ use lrvd_burn::model::NamedModule;
 use lrvd_burn::parameters::{Group, NamedParameterMut};
 use lrvd_burn::sampling::Pass;
 use lrvd_burn::train::{
-    ConstantTail, DrawSeed, Fitted, Logits, Method, MethodState, Placement, RankChange, Setup,
-    StepState, TrainConfig,
+    ConstantTail, DrawSeed, Fitted, Method, MethodState, Prediction, RankChange, Setup, StepState,
+    TrainConfig, UpdatePhase,
 };
 use lrvd_core::baselines::Swag as Moments;
 use lrvd_core::noise::{NoiseKey, Stream, fill_normal_f64, module_id};
@@ -138,10 +138,10 @@ impl Method<AutoModel> for Swag {
 
     fn update(
         &mut self,
-        when: Placement,
+        when: UpdatePhase,
         step: StepState<'_, AutoModel>,
     ) -> Burn<Option<RankChange>> {
-        if when == Placement::AfterUpdate && self.is_due(step.sizes.step + 1) {
+        if when == UpdatePhase::AfterUpdate && self.is_due(step.sizes.step + 1) {
             self.collect(step.model)?;
         }
         Ok(None)
@@ -179,12 +179,12 @@ impl Method<AutoModel> for Swag {
         Ok(())
     }
 
-    fn predict(&self, model: &AutoModel, inputs: &Inputs<'_>, draws: usize) -> Burn<Logits> {
+    fn predict(&self, model: &AutoModel, inputs: &Inputs<'_>, draws: usize) -> Burn<Prediction> {
         if draws == 0 {
             return inputs.logits(model, &Pass::mean());
         }
         let seed = DrawSeed::new(inputs.seed)?;
-        let mut all = Logits::new(Vec::new(), inputs.examples.len(), 0);
+        let mut all = Prediction::new(Vec::new(), inputs.examples.len(), 0);
         for draw in 0..draws {
             let drawn = self.drawn(model, seed.key(draw))?;
             let one = inputs.logits(&drawn, &Pass::mean())?;

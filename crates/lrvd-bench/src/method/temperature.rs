@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use burn::module::Module;
 use lrvd_burn::host::values;
-use lrvd_burn::train::{Fitting, Logits, Targets};
+use lrvd_burn::train::{Fitting, Prediction, Targets};
 use lrvd_core::baselines::shrunk_temperature;
 use lrvd_core::baselines::temperature::FEWEST_ROWS;
 use lrvd_core::metrics::{log_softmax, mean_probability};
@@ -86,7 +86,7 @@ impl Temperatures {
     }
 
     /// `logits` of so many draws under their temperature; as they are without one.
-    pub fn soften(&self, logits: Logits, draws: usize) -> Burn<Logits> {
+    pub fn soften(&self, logits: Prediction, draws: usize) -> Burn<Prediction> {
         let rows = logits.rows;
         softened(logits, &vec![self.by_draws.get(&draws).copied(); rows])
     }
@@ -103,13 +103,13 @@ impl Temperatures {
 }
 
 /// The temperature of the averaged probabilities of `logits` against the `shares` of the classes, `[rows, width]`.
-fn fitted(logits: Logits, shares: &[f64]) -> Burn<Option<f64>> {
+fn fitted(logits: Prediction, shares: &[f64]) -> Burn<Option<f64>> {
     let logs = averaged(logits)?;
     Ok(shrunk_temperature(&logs.values, logs.width, shares)?)
 }
 
 /// `logits` under a temperature for each row, 1 of a row without one; as they are where no row has one.
-pub(crate) fn softened(logits: Logits, temperatures: &[Option<f64>]) -> Burn<Logits> {
+pub(crate) fn softened(logits: Prediction, temperatures: &[Option<f64>]) -> Burn<Prediction> {
     if temperatures.iter().all(Option::is_none) {
         return Ok(logits);
     }
@@ -124,7 +124,7 @@ pub(crate) fn softened(logits: Logits, temperatures: &[Option<f64>]) -> Burn<Log
 }
 
 /// Logarithms of the averaged probabilities of `logits`, of one member.
-pub(crate) fn averaged(logits: Logits) -> Burn<Logits> {
+pub(crate) fn averaged(logits: Prediction) -> Burn<Prediction> {
     let logs = log_softmax(&logits.values, logits.width)?;
     let mean = mean_probability(&logs, logits.members().max(1), logits.width)?;
     let size = mean.len();
@@ -133,7 +133,7 @@ pub(crate) fn averaged(logits: Logits) -> Burn<Logits> {
     let largest = |i: usize| logs.iter().skip(i).step_by(size).copied().fold(f64::MIN, f64::max);
     let log = |(i, p): (usize, f64)| if p < f64::MIN_POSITIVE { largest(i) } else { p.ln() };
     let values = mean.into_iter().enumerate().map(log).collect();
-    Ok(Logits { values, ..logits })
+    Ok(Prediction { values, ..logits })
 }
 
 #[cfg(test)]
@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn a_temperature_is_fitted_to_the_votes_on_a_row_as_to_a_row_for_each() {
-        let logits = |rows: usize| Logits::new([4.0, 0.0, -1.0].repeat(rows), rows, 3);
+        let logits = |rows: usize| Prediction::new([4.0, 0.0, -1.0].repeat(rows), rows, 3);
         let one_hot = [1.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 1.0, 0.0, 0.0];
         // 28 rows of each, so that the prior has the same weight.
         let hard = fitted(logits(28), &one_hot.repeat(7)).unwrap().unwrap();
@@ -168,7 +168,7 @@ mod tests {
     fn what_has_no_probability_gets_none_from_the_highest_temperature() {
         // Two members, of which each bars the third answer.
         let values = vec![1.0, 0.5, -1e6, 0.0, 2.0, -1e6];
-        let logits = Logits::new(values, 1, 3);
+        let logits = Prediction::new(values, 1, 3);
         let hot = Temperatures { rows: 50, by_draws: [(0, 100.0)].into() };
         let soft = hot.soften(logits, 0).unwrap().classes().unwrap().remove(0).probabilities;
         assert!(soft[2] == 0.0 && soft[0] > 0.49 && soft[1] > 0.49, "{soft:?}");

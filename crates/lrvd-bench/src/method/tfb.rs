@@ -27,7 +27,7 @@ use lrvd_burn::host::HostAdapter;
 use lrvd_burn::model::NamedModule;
 use lrvd_burn::parameters::ParameterValue;
 use lrvd_burn::sampling::Scheme;
-use lrvd_burn::train::{DrawPolicy, Fitted, Logits, Method, Setup, TrainConfig};
+use lrvd_burn::train::{DrawPolicy, Fitted, Method, Prediction, Setup, TrainConfig};
 use lrvd_core::baselines::tfb::{AdmissibleChange, RotatedAdapter, largest_admissible};
 use lrvd_core::metrics::{log_softmax, mean_probability};
 use lrvd_models::AutoModel;
@@ -71,7 +71,7 @@ impl Method<AutoModel> for Tfb {
         Ok(Setup::new(self.adapter, config))
     }
 
-    fn predict(&self, model: &AutoModel, inputs: &Inputs<'_>, draws: usize) -> Burn<Logits> {
+    fn predict(&self, model: &AutoModel, inputs: &Inputs<'_>, draws: usize) -> Burn<Prediction> {
         inputs.predict_by(Scheme::FLIPOUT, model, draws)
     }
 
@@ -108,7 +108,7 @@ struct Change<'a> {
     samples: usize,
     criterion: AdmissibleChange,
     /// Probabilities without noise, of one member.
-    reference: Logits,
+    reference: Prediction,
 }
 
 impl<'a> Change<'a> {
@@ -132,11 +132,11 @@ impl<'a> Change<'a> {
 }
 
 /// Probabilities averaged over draws, of one member.
-fn averaged(model: &AutoModel, inputs: &Inputs<'_>, draws: usize) -> Burn<Logits> {
+fn averaged(model: &AutoModel, inputs: &Inputs<'_>, draws: usize) -> Burn<Prediction> {
     let logits = inputs.predict_by(Scheme::FLIPOUT, model, draws)?;
     let logs = log_softmax(&logits.values, logits.width)?;
     let values = mean_probability(&logs, draws.max(1), logits.width)?;
-    Ok(Logits { values, ..logits })
+    Ok(Prediction { values, ..logits })
 }
 
 /// Brings every adapter into the form `A ← diag(d)·Vᵀ·A`, `B ← U`; its product stays.
@@ -246,7 +246,8 @@ mod tests {
         assert!(published.is_admissible(next).unwrap());
         // A model that is certain of every answer has no change that is small beside none.
         let values = [1.0, 0.0, 0.0].repeat(8);
-        let certain = Change { reference: Logits { values, ..published.reference }, ..published };
+        let certain =
+            Change { reference: Prediction { values, ..published.reference }, ..published };
         assert!(!certain.is_admissible(found).unwrap());
         let before = inputs.predict(&model, 0).unwrap().values;
         add_noise(&mut model, found).unwrap();

@@ -118,7 +118,7 @@ impl RunStart<'_> {
         let policy = DrawPolicy { cascade, ..policy };
         let inputs = Inputs { policy, kind: config.prediction_draws, ..Inputs::new(&examples) };
         let answer = method.predict(&model.clone().valid(), &inputs, draws)?;
-        if cascade.is_some() && answer.made.is_none() {
+        if cascade.is_some() && answer.draws_per_example.is_none() {
             return Err(lrvd_burn::Error::Argument(format!(
                 "`{setting}` is for draws that a seed addresses one by one, and the method has others"
             )));

@@ -9,7 +9,7 @@ use lrvd_burn::optimizer::{AdamWConfig, GroupRates, ParameterGroups};
 use lrvd_burn::sampling::{DrawPer, Scheme};
 use lrvd_burn::schema::words;
 use lrvd_burn::train::{
-    Bucketing, DrawPolicy, LastBatch, OptimizerOnPrune, Placement, PredictionDraws, TrainConfig,
+    Bucketing, DrawPolicy, LastBatch, OptimizerOnPrune, PredictionDraws, TrainConfig, UpdatePhase,
 };
 use lrvd_core::family::{INITIAL_LOG_VARIANCE, VariationalFamily};
 use lrvd_core::kl::KlReduction;
@@ -165,7 +165,7 @@ settings! {
         /// Subtract `½ ln(d_input / 768)` from the statistic.
         fan_in_correction: bool = false;
         /// When in a step ranks are pruned; before the update, as in the authors' loop, what was pruned is not updated.
-        placement: Placement = Placement::AfterUpdate;
+        placement: UpdatePhase = UpdatePhase::AfterUpdate;
         /// Optimiser state after a prune.
         optimizer: OptimizerOnPrune = OptimizerOnPrune::Slice;
     }
@@ -218,7 +218,7 @@ settings! {
         beta: f64 = 0.85, in 0.0..=1.0;
         /// When masks are applied: after the update, as the reference implementation does, or before it, which moves masked
         /// values off zero again.
-        placement: Placement = Placement::AfterUpdate;
+        placement: UpdatePhase = UpdatePhase::AfterUpdate;
     }
 }
 

@@ -14,7 +14,7 @@ pub use config::{
 };
 pub use layers::Layers;
 pub(crate) use layers::evaluate_every;
-pub use lrvd_burn::train::{Bucketing, LastBatch, OptimizerOnPrune, Placement, PredictionDraws};
+pub use lrvd_burn::train::{Bucketing, LastBatch, OptimizerOnPrune, PredictionDraws, UpdatePhase};
 pub use methods::{
     ArdSettings, BbbPrior, BbbSettings, BbbWeight, BlobSettings, CLoraSettings, KlDirectionSetting,
     LaplaceLayers, LaplacePredictive, LaplacePrior, LaplaceSettings, LoraEnsembleSettings,

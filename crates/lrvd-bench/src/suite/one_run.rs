@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::bail;
 use burn::tensor::Device;
-use lrvd_burn::train::Logits;
+use lrvd_burn::train::Prediction;
 use lrvd_core::adalora::matched_target_rank;
 
 use super::kind::Matching;
@@ -250,7 +250,8 @@ impl RunInput<'_> {
             }
         }
         let (rows, width) = (task.validation.len(), task.labels);
-        let score = |(draws, all)| Ok((draws, score_draws(&Logits::new(all, rows, width), task)?));
+        let score =
+            |(draws, all)| Ok((draws, score_draws(&Prediction::new(all, rows, width), task)?));
         members.into_iter().map(score).collect()
     }
 }

@@ -12,7 +12,7 @@ use lrvd_bench::settings::Preset;
 use lrvd_bench::task::Goal;
 use lrvd_burn::Error;
 use lrvd_burn::model::NamedModule;
-use lrvd_burn::train::{Logits, Run};
+use lrvd_burn::train::{Prediction, Run};
 use lrvd_core::metrics::{Predictions, softmax};
 use lrvd_core::noise::{Draws, NoiseKey, Stream};
 use lrvd_models::AutoModel;
@@ -55,7 +55,7 @@ impl Bench {
         bench
     }
 
-    fn logits(&self, run: &Finished, draws: usize) -> Logits {
+    fn logits(&self, run: &Finished, draws: usize) -> Prediction {
         let (model, context) = (run.model.clone().valid(), self.context());
         let examples = self.validation();
         let logits = run.method.predict(&model, &context.inputs(&examples), draws).unwrap();

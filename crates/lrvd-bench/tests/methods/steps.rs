@@ -7,7 +7,7 @@ use lrvd_burn::adapter::{AdaptedLinear, Observer};
 use lrvd_burn::model::{NamedModule, observe, total_over_adapters};
 use lrvd_burn::optimizer::{NamedGradients, ParameterGroups};
 use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
-use lrvd_burn::train::{Model, Placement, Run, StepState, Terms, TrainState};
+use lrvd_burn::train::{Model, Run, StepState, Terms, TrainState, UpdatePhase};
 use lrvd_core::baselines::minibatch_weight::{falling_weight, rescaled_cycle, rising_weight};
 use lrvd_core::baselines::{ElementReduction, KlDirection, ScaleMixture};
 use lrvd_core::noise::NoiseKey;
@@ -225,20 +225,20 @@ fn step(bench: &Bench, key: &str) -> Step {
     let kept = gradients.names().map(kept).collect();
     let all = |state: &TrainState<AutoModel>| trained(&state.model).into_iter().collect::<Values>();
     let before = all(&state);
-    let mut hook = |state: &mut TrainState<AutoModel>, when: Placement| {
+    let mut hook = |state: &mut TrainState<AutoModel>, when: UpdatePhase| {
         let mut sizes = bench.batch().1;
         sizes.step = cycle() as usize - 1;
         let TrainState { model, in_use, optimizer, .. } = state;
         let (pass, gradients, rate_factor) = (&pass, &mut gradients, FACTOR);
         let step = StepState { sizes, pass, rate_factor, model, in_use, optimizer, gradients };
         assert!(tuning.update(when, step).unwrap().is_none());
-        if when == Placement::BeforeUpdate {
+        if when == UpdatePhase::BeforeUpdate {
             state.optimizer.step(&mut state.model, gradients, FACTOR);
         }
     };
-    hook(&mut state, Placement::BeforeUpdate);
+    hook(&mut state, UpdatePhase::BeforeUpdate);
     let (model, by_first) = (state.model.clone(), all(&state));
-    hook(&mut state, Placement::AfterUpdate);
+    hook(&mut state, UpdatePhase::AfterUpdate);
     Step { gradients: kept, before, model, by_first, after: all(&state) }
 }
 

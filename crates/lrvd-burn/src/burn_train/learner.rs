@@ -16,7 +16,7 @@ use crate::objective::Objective;
 use crate::optimizer::{AdamW, NamedGradients};
 use crate::sampling::Pass;
 use crate::train::{
-    Batch, InUse, Method, Model, Part, Run, Setup, StepContext, StepSizes, Terms, TrainConfig,
+    Batch, Method, Model, Phase, RankMasks, Run, Setup, StepContext, StepSizes, Terms, TrainConfig,
     TrainState, likelihood, ranks_in_use, update,
 };
 
@@ -51,7 +51,7 @@ struct Training<T> {
     n_train: usize,
     step: usize,
     skip_next_update: bool,
-    in_use: InUse,
+    in_use: RankMasks,
     optimizer: AdamW,
     /// Shared with the clones that burn-train makes for a step.
     pending: Arc<Mutex<Pending>>,
@@ -174,7 +174,7 @@ where
         let training = &self.training;
         let (part, share) = training.pending().add(training.sizes(&batch));
         let &Training { ref config, ref setup, n_train, step, .. } = training;
-        let whole = StepContext { config, setup, part: Part::Whole, n_train, scheduled: 1.0 };
+        let whole = StepContext { config, setup, phase: Phase::Whole, n_train, scheduled: 1.0 };
         let item = self.output(&batch, &whole.pass(step, part));
         // Without a head nothing is left to learn once every rank is pruned.
         if item.loss.is_tracked() {
@@ -196,7 +196,7 @@ where
         let Training { mut method, in_use, optimizer, skip_next_update, mut step, .. } = training;
         let (config, setup, n_train) = (&training.config, &training.setup, training.n_train);
         let scheduled = rate.base();
-        let context = StepContext { config, setup, part: Part::Whole, n_train, scheduled };
+        let context = StepContext { config, setup, phase: Phase::Whole, n_train, scheduled };
         let mut state =
             TrainState { skip_next_update, in_use, ..TrainState::new(model, optimizer) };
         match update(&context, &mut state, &mut method, gradients, sizes) {

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::config::TrainConfig;
 use super::data::Model;
-use super::method::{Method, Placement, RankChange, Setup, StepSizes, StepState, Terms};
+use super::method::{Method, RankChange, Setup, StepSizes, StepState, Terms, UpdatePhase};
 use super::state::RankCause;
 use crate::adapter::{AdapterConfig, AdapterKind, Prior};
 use crate::error::Error;
@@ -48,7 +48,7 @@ pub struct Pruning {
     /// How the statistic is computed.
     pub statistic: StatisticOptions,
     /// When in a step ranks are pruned. Before the update, as in the authors' loop, pruned ranks are not updated.
-    pub placement: Placement,
+    pub placement: UpdatePhase,
     /// Optimiser state after a prune.
     pub optimizer: OptimizerOnPrune,
 }
@@ -60,14 +60,14 @@ impl Pruning {
             rule: PruneRule::default(),
             schedule,
             statistic: StatisticOptions::default(),
-            placement: Placement::default(),
+            placement: UpdatePhase::default(),
             optimizer: OptimizerOnPrune::default(),
         }
     }
 
     fn prune<M: Model>(
         &self,
-        when: Placement,
+        when: UpdatePhase,
         step: StepState<'_, M>,
     ) -> Result<RankChange, Error> {
         let event = prune::plan(step.model, &self.rule, self.statistic)?;
@@ -82,7 +82,7 @@ impl Pruning {
                 name.rsplit_once('.').is_some_and(|(path, _)| event.changed.contains(path))
             });
         }
-        let gradients = (when == Placement::BeforeUpdate).then_some(step.gradients);
+        let gradients = (when == UpdatePhase::BeforeUpdate).then_some(step.gradients);
         prune::apply(step.model, &event, Some(step.optimizer), gradients);
         let (cause, removed) = (RankCause::Prune, removed(&event));
         Ok(RankChange { cause, removed, skip_next_update: reset })
@@ -201,14 +201,14 @@ impl<M: Model> Method<M> for BayesLora {
 
     fn update(
         &mut self,
-        when: Placement,
+        when: UpdatePhase,
         step: StepState<'_, M>,
     ) -> Result<Option<RankChange>, Error> {
         let StepSizes { step: number, steps, .. } = step.sizes;
         // Completed steps; before the update the authors' loop counts the step that it is about to update.
         let done = match when {
-            Placement::BeforeUpdate => number,
-            Placement::AfterUpdate => number + 1,
+            UpdatePhase::BeforeUpdate => number,
+            UpdatePhase::AfterUpdate => number + 1,
         };
         let due = (1..steps).contains(&done);
         let due = |p: &Pruning| due && p.placement == when && p.schedule.is_due(done as u64);

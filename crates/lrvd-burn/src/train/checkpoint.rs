@@ -19,7 +19,7 @@ use super::data::Model;
 use super::method::{Method, MethodState};
 use super::order::OrderState;
 use super::search::CutModel;
-use super::state::{BestInfo, BestModel, InUse, Journal, TrainState};
+use super::state::{BestInfo, BestModel, Journal, RankMasks, TrainState};
 use crate::adapter::adapter_dtype;
 use crate::error::Error;
 use crate::files::{
@@ -47,7 +47,7 @@ struct Values {
     ranks: BTreeMap<String, usize>,
     moment_steps: BTreeMap<String, u64>,
     best: Option<BestInfo>,
-    in_use: InUse,
+    in_use: RankMasks,
     /// Held-out losses of the whole model, while the cut one is refined.
     whole: Option<Vec<f64>>,
     kl_weight: Option<f64>,

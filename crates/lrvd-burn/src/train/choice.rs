@@ -8,7 +8,7 @@ use lrvd_core::non_inferiority::PairedDifference;
 use serde::{Deserialize, Serialize};
 
 use super::data::Targets;
-use super::predict::Logits;
+use super::predict::Prediction;
 use crate::error::Error;
 use crate::host::values;
 
@@ -169,7 +169,7 @@ impl fmt::Display for Choice {
 /// How confident a model is, is one number, which can be fitted afterwards: models are compared by what is left. Where
 /// the loss has no minimum, because every answer is right or the logits contradict the labels, the temperature is the bound
 /// that the search runs into.
-pub fn calibrated_losses(logits: &Logits, targets: &Targets) -> Result<HeldOutLosses, Error> {
+pub fn calibrated_losses(logits: &Prediction, targets: &Targets) -> Result<HeldOutLosses, Error> {
     let mut first = logits.first(1);
     match targets {
         Targets::Classes(shares) => {
@@ -256,7 +256,7 @@ mod tests {
         };
         // Three of four right, whatever the logits are multiplied by: the best answer is 3/4 for each. All right: 0.
         for scale in [0.1, 4.0, 40.0] {
-            let logits = Logits::new([scale, 0.0].repeat(4), 4, 2);
+            let logits = Prediction::new([scale, 0.0].repeat(4), 4, 2);
             let (most, all) = ([0.75_f64, 0.75, 0.75, 0.25], [1.0; 4]);
             for (classes, expected) in [([0, 0, 0, 1], most), ([0; 4], all)] {
                 let losses = calibrated_losses(&logits, &one_hot(classes)).unwrap().rows;
@@ -267,7 +267,8 @@ mod tests {
         }
         // The votes on one row are as good as a row for each of them.
         let votes = Targets::Classes(Tensor::from_floats([[0.75, 0.25]], &Device::default()));
-        let losses = calibrated_losses(&Logits::new(vec![4.0, 0.0], 1, 2), &votes).unwrap().rows;
+        let losses =
+            calibrated_losses(&Prediction::new(vec![4.0, 0.0], 1, 2), &votes).unwrap().rows;
         let entropy = -(0.75_f64 * 0.75_f64.ln() + 0.25 * 0.25_f64.ln());
         assert!((losses[0] - entropy).abs() < 1e-9, "{losses:?}");
     }
@@ -278,7 +279,8 @@ mod tests {
             let labels = labels.map(|label| [unit * label]);
             let targets = Targets::Scores(Tensor::<2>::from_floats(labels, &Device::default()));
             let unit = f64::from(unit);
-            calibrated_losses(&Logits::new(vec![2.0 * unit, 5.0 * unit], 2, 1), &targets).unwrap()
+            calibrated_losses(&Prediction::new(vec![2.0 * unit, 5.0 * unit], 2, 1), &targets)
+                .unwrap()
         };
         // Squared errors 1 and 4, the variance of 1 and 3 is 1.
         for unit in [0.1, 1.0, 10.0] {

@@ -9,7 +9,7 @@ use tracing::{debug, trace};
 
 use super::config::{PART_SHIFT, TrainConfig};
 use super::data::{Batch, Model, Targets, negative_log_likelihood};
-use super::method::{Method, Placement, RankChange, Setup, StepSizes, StepState, Terms};
+use super::method::{Method, RankChange, Setup, StepSizes, StepState, Terms, UpdatePhase};
 use super::order::Ordered;
 use super::pace::Pace;
 use super::run::Run;
@@ -43,8 +43,8 @@ pub(super) struct Stage {
     pub(super) schedule: LrSchedule,
     pub(super) start: usize,
     pub(super) peak: f64,
-    /// The part of the method that is trained.
-    pub(super) part: Part,
+    /// The phase of the method that is trained.
+    pub(super) phase: Phase,
 }
 
 /// A run that is being trained.
@@ -78,7 +78,7 @@ where
         }
         let trained = match self.run.search {
             Some(rule) => self.search(&rule)?,
-            None => self.train(&self.first(self.run.config.steps, Part::Whole))?,
+            None => self.train(&self.first(self.run.config.steps, Phase::Whole))?,
         };
         if trained == Outcome::Finished {
             self.checkpoint()?;
@@ -90,14 +90,14 @@ where
     }
 
     /// The stage with the steps of the settings, in a run that ends after `end` steps.
-    pub(super) fn first(&self, end: usize, part: Part) -> Stage {
+    pub(super) fn first(&self, end: usize, phase: Phase) -> Stage {
         let TrainConfig { steps: until, patience, .. } = self.run.config;
-        Stage { until, end, patience, schedule: self.run.schedule, start: 0, peak: 1.0, part }
+        Stage { until, end, patience, schedule: self.run.schedule, start: 0, peak: 1.0, phase }
     }
 
     /// Takes the steps of `stage` that are left, with evaluations and checkpoints on the way.
     pub(super) fn train(&mut self, stage: &Stage) -> Result<Outcome, O::Error> {
-        let &Stage { until, end, start, peak, part, .. } = stage;
+        let &Stage { until, end, start, peak, phase, .. } = stage;
         let (every, n_train) = (self.run.config.evaluate_every, self.batches.n_train());
         let journal = &self.run.state.journal;
         let mut pace = Pace::new(journal.history.len(), journal.evaluate_seconds);
@@ -116,7 +116,7 @@ where
             }
             let history = &self.run.state.journal.history;
             if let Some(n) = stage.patience
-                && let Some(best) = waited(n, history)
+                && let Some(best) = patience_exhausted(n, history)
             {
                 let done = self.run.state.done;
                 self.note(format!(
@@ -139,7 +139,7 @@ where
             }
             let scheduled = peak * stage.schedule.factor(step.saturating_sub(start) as u32);
             let Run { state, method, config, .. } = &mut *self.run;
-            let context = StepContext { config, setup: &self.setup, part, n_train, scheduled };
+            let context = StepContext { config, setup: &self.setup, phase, n_train, scheduled };
             let (parts, (factor, changes)) =
                 train_step(&context, state, &mut **method, micro_batches)?;
             for (change, done) in changes {
@@ -271,15 +271,15 @@ fn loss(evaluation: &Evaluation) -> f64 {
 
 /// The step of the best evaluation, if `patience` later ones are no better. A function of the journal alone, so that a run
 /// that is resumed ends where it would have ended.
-fn waited(patience: usize, history: &[EvalPoint]) -> Option<usize> {
+fn patience_exhausted(patience: usize, history: &[EvalPoint]) -> Option<usize> {
     let losses: Vec<f64> = history.iter().map(|point| loss(&point.evaluation)).collect();
     let (best, _) = losses.iter().enumerate().min_by(|a, b| a.1.total_cmp(b.1))?;
     (losses.len() > best + patience).then(|| history[best].step)
 }
 
-/// The part of a method that a stage of a run trains.
+/// The phase of a method that a stage of a run trains.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Part {
+pub(crate) enum Phase {
     /// The method as it is.
     Whole,
     /// The likelihood at the mean; ranks stay.
@@ -292,7 +292,7 @@ pub(crate) enum Part {
 pub(crate) struct StepContext<'a> {
     pub config: &'a TrainConfig,
     pub setup: &'a Setup,
-    pub part: Part,
+    pub phase: Phase,
     pub n_train: usize,
     /// Factor of the learning rates by the schedule of the settings.
     pub scheduled: f64,
@@ -303,7 +303,7 @@ impl StepContext<'_> {
     pub(crate) fn pass(&self, step: usize, part: usize) -> Pass {
         let key = NoiseKey::new(self.config.seed).at_step(step as u32);
         let key = NoiseKey { seed: key.seed ^ ((part as u64) << PART_SHIFT), ..key };
-        let scheme = if self.part == Part::Mean { Scheme::Mean } else { self.setup.scheme };
+        let scheme = if self.phase == Phase::Mean { Scheme::Mean } else { self.setup.scheme };
         let pass = Pass::sampled(scheme, key);
         let drops = self.config.model_dropout || self.setup.adapter.dropout > 0.0;
         if drops { pass.with_dropout(key) } else { pass }
@@ -337,11 +337,11 @@ fn train_step<M: Model, T: Method<M> + ?Sized>(
         // The KL belongs to the step, not to a micro-batch; what divides it is that of a batch as
         // the loader gives it, for the published scripts accumulate such batches.
         let divisor = n_train as f64;
-        let terms = match context.part {
+        let terms = match context.phase {
             _ if part > 0 => Terms::none(),
-            Part::Whole => method.terms(&state.model, &pass, sizes)?,
-            Part::Mean => Terms { divisor, ..Terms::none() },
-            Part::Posterior { kl_weight } => {
+            Phase::Whole => method.terms(&state.model, &pass, sizes)?,
+            Phase::Mean => Terms { divisor, ..Terms::none() },
+            Phase::Posterior { kl_weight } => {
                 Terms { kl_weight, divisor, ..method.terms(&state.model, &pass, sizes)? }
             }
         };
@@ -398,8 +398,8 @@ pub(crate) fn update<M: Model, T: Method<M> + ?Sized>(
     let factor = tail.map_or(scheduled, |tail| tail.factor(step, scheduled));
     let skip = std::mem::take(&mut state.skip_next_update);
     let mut rate_factor = if skip { 0.0 } else { factor };
-    for when in [Placement::BeforeUpdate, Placement::AfterUpdate] {
-        if when == Placement::AfterUpdate {
+    for when in [UpdatePhase::BeforeUpdate, UpdatePhase::AfterUpdate] {
+        if when == UpdatePhase::AfterUpdate {
             if let Some(clip) = context.config.gradient_clip {
                 let norm = finite("gradient norm", gradients.global_norm(), step)?;
                 gradients.clip(norm, clip);
@@ -410,7 +410,7 @@ pub(crate) fn update<M: Model, T: Method<M> + ?Sized>(
             }
             state.optimizer.step(&mut state.model, &gradients, rate_factor);
         }
-        if context.part != Part::Whole {
+        if context.phase != Phase::Whole {
             continue;
         }
         let change = method.update(
@@ -427,7 +427,7 @@ pub(crate) fn update<M: Model, T: Method<M> + ?Sized>(
         )?;
         if let Some(change) = change {
             state.skip_next_update = change.skip_next_update;
-            changes.push((change, step + usize::from(when == Placement::AfterUpdate)));
+            changes.push((change, step + usize::from(when == UpdatePhase::AfterUpdate)));
         }
     }
     Ok((factor, changes))

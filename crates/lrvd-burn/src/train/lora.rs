@@ -7,9 +7,9 @@ use lrvd_core::adalora::{AdaLoraConfig, AdaLoraState, EntryImportance, TripletIm
 use super::config::TrainConfig;
 use super::data::Model;
 use super::method::{
-    Method, MethodState, Placement, RankChange, Setup, StepSizes, StepState, Terms,
+    Method, MethodState, RankChange, Setup, StepSizes, StepState, Terms, UpdatePhase,
 };
-use super::state::{InUse, RankCause, ranks_in_use};
+use super::state::{RankCause, RankMasks, ranks_in_use};
 use crate::adalora::{AdaLora as Allocator, orthogonality};
 use crate::adapter::{AdapterConfig, AdapterKind};
 use crate::error::Error;
@@ -56,7 +56,7 @@ pub struct AdaLora {
     lora_alpha: f64,
     dropout: f64,
     schedule: AdaLoraConfig,
-    placement: Placement,
+    placement: UpdatePhase,
     allocator: Option<Allocator>,
 }
 
@@ -68,7 +68,7 @@ impl AdaLora {
         schedule: AdaLoraConfig,
         lora_alpha: f64,
         dropout: f64,
-        placement: Placement,
+        placement: UpdatePhase,
     ) -> Result<Self, Error> {
         schedule.check()?;
         Ok(Self { lora_alpha, dropout, schedule, placement, allocator: None })
@@ -90,13 +90,14 @@ impl<M: Model> Method<M> for AdaLora {
 
     fn update(
         &mut self,
-        when: Placement,
+        when: UpdatePhase,
         step: StepState<'_, M>,
     ) -> Result<Option<RankChange>, Error> {
         if when != self.placement {
             return Ok(None);
         }
-        let total = |model: &M, in_use: &InUse| ranks_in_use(model, in_use).values().sum::<usize>();
+        let total =
+            |model: &M, in_use: &RankMasks| ranks_in_use(model, in_use).values().sum::<usize>();
         let before = total(step.model, step.in_use);
         let allocator = match &mut self.allocator {
             Some(allocator) => allocator,

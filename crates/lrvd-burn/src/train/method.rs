@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use super::config::TrainConfig;
 use super::data::{Examples, Model, Subset, Targets};
-use super::predict::{Inputs, Logits};
-use super::state::{InUse, RankCause};
+use super::predict::{Inputs, Prediction};
+use super::state::{RankCause, RankMasks};
 use crate::adapter::{AdapterConfig, Observer};
 use crate::error::Error;
 use crate::files::HostTensor;
@@ -32,7 +32,7 @@ pub trait Method<M: Model> {
     /// rule. Returns a change of ranks, if there was one.
     fn update(
         &mut self,
-        _when: Placement,
+        _when: UpdatePhase,
         _step: StepState<'_, M>,
     ) -> Result<Option<RankChange>, Error> {
         Ok(None)
@@ -60,7 +60,7 @@ pub trait Method<M: Model> {
         model: &M,
         inputs: &Inputs<'_, M::Input>,
         draws: usize,
-    ) -> Result<Logits, Error> {
+    ) -> Result<Prediction, Error> {
         inputs.predict(model, draws)
     }
 }
@@ -120,12 +120,11 @@ impl ConstantTail {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
-pub enum Placement {
+pub enum UpdatePhase {
     /// After a completed update.
     #[default]
     AfterUpdate,
     /// Between backward and update.
-    #[serde(alias = "before-backward")]
     BeforeUpdate,
 }
 
@@ -219,7 +218,7 @@ pub struct StepState<'a, M> {
     /// The model.
     pub model: &'a mut M,
     /// Directions in use.
-    pub in_use: &'a mut InUse,
+    pub in_use: &'a mut RankMasks,
     /// The optimiser.
     pub optimizer: &'a mut AdamW,
     /// This step's gradients: unclipped before the update, as used after it.

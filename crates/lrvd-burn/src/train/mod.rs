@@ -31,8 +31,8 @@ pub use data::{Batch, Examples, Model, Rows, Subset, Targets, negative_log_likel
 pub use fit::Outcome;
 pub use lora::{AdaLora, Lora};
 pub use method::{
-    ConstantTail, Fitted, Fitting, Method, MethodState, Placement, RankChange, Setup, StepSizes,
-    StepState, Terms,
+    ConstantTail, Fitted, Fitting, Method, MethodState, RankChange, Setup, StepSizes, StepState,
+    Terms, UpdatePhase,
 };
 pub use observed::Observed;
 pub use order::{
@@ -40,20 +40,20 @@ pub use order::{
 };
 pub use pace::Smooth;
 pub use predict::{
-    ClassAnswer, DrawPolicy, DrawSeed, Inputs, Logits, PassWatch, PredictionDraws, ScoreAnswer,
-    passed,
+    ClassAnswer, DrawPolicy, DrawSeed, Inputs, PassWatch, Prediction, PredictionDraws, ScoreAnswer,
+    report_progress,
 };
 pub(crate) use run::write_adapter;
 pub use run::{Run, load_adapter};
 pub use search::{CutModel, Direction, RankSearch, directions, keep};
 pub use state::{
-    BestInfo, BestModel, EvalPoint, Evaluation, InUse, Journal, MeanParts, RankCause, RankEvent,
-    TrainState,
+    BestInfo, BestModel, EvalPoint, Evaluation, Journal, MeanParts, RankCause, RankEvent,
+    RankMasks, TrainState,
 };
 pub use tokens::{TokenAnswers, token_answers};
 pub use watch::{Event, Observer, ProgressSink, Silent, Watch};
 #[cfg(feature = "train")]
 pub(crate) use {
-    fit::{Part, StepContext, likelihood, update},
+    fit::{Phase, StepContext, likelihood, update},
     state::ranks_in_use,
 };

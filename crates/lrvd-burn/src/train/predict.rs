@@ -169,7 +169,7 @@ impl DrawPolicy {
 }
 
 /// Whether the two largest probabilities of each example differ by less than `margin`.
-fn undecided(logits: &Logits, margin: f64) -> Result<Vec<bool>, Error> {
+fn undecided(logits: &Prediction, margin: f64) -> Result<Vec<bool>, Error> {
     let probabilities = softmax(&logits.values, logits.width)?;
     let gap = |row: &[f64]| {
         let mut sorted = row.to_vec();
@@ -184,7 +184,7 @@ fn undecided(logits: &Logits, margin: f64) -> Result<Vec<bool>, Error> {
 pub type PassWatch<'a> = Option<&'a dyn Fn(usize) -> bool>;
 
 /// Tells `watch` that a pass gave `answers`.
-pub fn passed(watch: PassWatch<'_>, answers: usize) -> Result<(), Error> {
+pub fn report_progress(watch: PassWatch<'_>, answers: usize) -> Result<(), Error> {
     match watch {
         Some(goes_on) if !goes_on(answers) => Err(Error::Stopped),
         _ => Ok(()),
@@ -226,12 +226,16 @@ impl<'a, I> Inputs<'a, I> {
     }
 
     /// Logits under one pass, one member or as many as the adapters hold side by side.
-    pub fn logits<M: Model<Input = I>>(&self, model: &M, pass: &Pass) -> Result<Logits, Error> {
+    pub fn logits<M: Model<Input = I>>(&self, model: &M, pass: &Pass) -> Result<Prediction, Error> {
         self.ask(model, 0..1, &|_, _| *pass)
     }
 
     /// The posterior mean for 0 draws, else draws of the [kind](Self::kind).
-    pub fn predict<M: Model<Input = I>>(&self, model: &M, draws: usize) -> Result<Logits, Error> {
+    pub fn predict<M: Model<Input = I>>(
+        &self,
+        model: &M,
+        draws: usize,
+    ) -> Result<Prediction, Error> {
         let outputs = Scheme::MomentMatched(CrossTerm::Exact);
         let scheme = match self.kind {
             PredictionDraws::Activation if check_scheme(model, outputs).is_ok() => outputs,
@@ -246,7 +250,7 @@ impl<'a, I> Inputs<'a, I> {
         scheme: Scheme,
         model: &M,
         draws: usize,
-    ) -> Result<Logits, Error> {
+    ) -> Result<Prediction, Error> {
         self.predict_with(model, draws, |key| Pass::sampled(scheme, key))
     }
 
@@ -260,7 +264,7 @@ impl<'a, I> Inputs<'a, I> {
         model: &M,
         draws: usize,
         pass: impl Fn(NoiseKey) -> Pass,
-    ) -> Result<Logits, Error> {
+    ) -> Result<Prediction, Error> {
         if draws == 0 {
             return self.logits(model, &Pass::mean());
         }
@@ -297,9 +301,9 @@ impl<'a, I> Inputs<'a, I> {
         model: &M,
         draws: usize,
         of_draw: &PassOfDraw<'_>,
-    ) -> Result<Logits, Error> {
+    ) -> Result<Prediction, Error> {
         let rejected = |why| Error::Argument(format!("`cascade` or `tolerance` {why}"));
-        let classes = |logits: &Logits| match logits.width {
+        let classes = |logits: &Prediction| match logits.width {
             0 | 1 if logits.rows > 0 => {
                 Err(rejected("is for classifiers, and the answers are scores"))
             }
@@ -348,7 +352,7 @@ impl<'a, I> Inputs<'a, I> {
                 values.extend_from_slice(&own[draw * width % own.len()..][..width]);
             }
         }
-        Ok(Logits { made: Some(made), ..Logits::new(values, n, width) })
+        Ok(Prediction { draws_per_example: Some(made), ..Prediction::new(values, n, width) })
     }
 
     /// `[draws · members, rows, width]`. Batches hold examples of like size, so that nothing is spent on
@@ -358,7 +362,7 @@ impl<'a, I> Inputs<'a, I> {
         model: &M,
         draws: Range<usize>,
         pass: &PassOfDraw<'_>,
-    ) -> Result<Logits, Error> {
+    ) -> Result<Prediction, Error> {
         let (n, sizes) = (self.examples.len(), self.examples.sizes());
         // A pass has every example once for each member, and about as many rows as other models' passes.
         let members = members(model)?.max(1);
@@ -376,7 +380,7 @@ impl<'a, I> Inputs<'a, I> {
             while first < draws.end {
                 let left = draws.end - first;
                 let count = left.div_ceil(left.div_ceil(most.max(1)));
-                let (pass, count) = together(&|i| pass(first + i, number), count, indices.len());
+                let (pass, count) = batch_draws(&|i| pass(first + i, number), count, indices.len());
                 let logits: Tensor<2> = model.logits(&input, &pass);
                 let copies = logits.dims()[0] / indices.len().max(1);
                 if copies * indices.len() != logits.dims()[0]
@@ -393,20 +397,20 @@ impl<'a, I> Inputs<'a, I> {
                     rows.extend(values.chunks(width).map(<[f64]>::to_vec));
                 }
                 first += count;
-                passed(self.watch, indices.len() * count)?;
+                report_progress(self.watch, indices.len() * count)?;
             }
         }
         let mut values = Vec::with_capacity(draws.len() * members * n * width);
         for rows in rows {
             values.extend(restore_order(&batches, rows)?.concat());
         }
-        Ok(Logits::new(values, n, width))
+        Ok(Prediction::new(values, n, width))
     }
 }
 
 /// The passes of `count` draws in one where they differ in the number of the draw alone, else the first of
 /// them.
-fn together(pass: &dyn Fn(usize) -> Pass, count: usize, rows: usize) -> (Pass, usize) {
+fn batch_draws(pass: &dyn Fn(usize) -> Pass, count: usize, rows: usize) -> (Pass, usize) {
     let one = pass(0);
     let of_draw = |i: usize| {
         let next = |number: u32| number.wrapping_add(i as u32);
@@ -429,22 +433,22 @@ fn draws_weights(pass: &Pass) -> bool {
 
 /// Logits of several members on the same examples.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Logits {
+pub struct Prediction {
     /// `[members, rows, width]`, row-major.
     pub values: Vec<f64>,
     /// Number of examples.
     pub rows: usize,
     /// Classes, or 1 for scores.
     pub width: usize,
-    /// Draws that were made for each example, 0 where the mean answered, if their number was
+    /// Draws of each example, 0 where the mean answered, if their number was
     /// [adaptive](super::DrawPolicy): the members repeat them.
-    pub made: Option<Vec<usize>>,
+    pub draws_per_example: Option<Vec<usize>>,
 }
 
-impl Logits {
+impl Prediction {
     /// Values `[members, rows, width]`, all of them computed.
     pub fn new(values: Vec<f64>, rows: usize, width: usize) -> Self {
-        Self { values, rows, width, made: None }
+        Self { values, rows, width, draws_per_example: None }
     }
 
     /// Number of members: draws, or adapters that answer side by side.
@@ -458,7 +462,10 @@ impl Logits {
         let n = members * self.rows * self.width;
         let values = self.values[..n.min(self.values.len())].to_vec();
         let least = |made: &Vec<usize>| made.iter().map(|&made| made.min(members)).collect();
-        Self { made: self.made.as_ref().map(least), ..Self::new(values, self.rows, self.width) }
+        Self {
+            draws_per_example: self.draws_per_example.as_ref().map(least),
+            ..Self::new(values, self.rows, self.width)
+        }
     }
 
     /// The answer to every example, as a classifier's: averaged probabilities and their uncertainty.
@@ -468,7 +475,7 @@ impl Logits {
         let classes = argmax_rows(&probabilities, self.width)?;
         let split = uncertainty(&logs, self.members(), self.width)?;
         let rows = probabilities.chunks_exact(self.width).zip(classes).enumerate();
-        let is_drawn = |i: usize| self.made.as_ref().is_none_or(|made| made[i] > 0);
+        let is_drawn = |i: usize| self.draws_per_example.as_ref().is_none_or(|made| made[i] > 0);
         let answer = |(i, (row, class)): (usize, (&[f64], usize))| ClassAnswer {
             probabilities: row.to_vec(),
             class,
@@ -538,7 +545,7 @@ mod tests {
         let policy = DrawPolicy { tolerance: Some(0.05), ..Default::default() };
         // Probabilities 0.9, 0.1 and 0.7, 0.3: margins 0.8 and 0.4.
         let logits = |p: f64| [(p / (1.0 - p)).ln(), 0.0];
-        let at_mean = Logits::new([logits(0.9), logits(0.7)].concat(), 2, 2);
+        let at_mean = Prediction::new([logits(0.9), logits(0.7)].concat(), 2, 2);
         assert_eq!(undecided(&at_mean, 0.5).unwrap(), [false, true]);
         // Four draws of 0.6 ± d have a standard deviation of d·sqrt(4/3), half of which is the error.
         for (d, unsettled) in [(0.08, false), (0.09, true)] {

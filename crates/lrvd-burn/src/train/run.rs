@@ -14,7 +14,7 @@ use super::data::Model;
 use super::fit::{Loop, Outcome};
 use super::method::{Method, Setup};
 use super::order::Ordered;
-use super::predict::{Inputs, Logits};
+use super::predict::{Inputs, Prediction};
 use super::search::RankSearch;
 use super::state::TrainState;
 use super::watch::Observer;
@@ -127,7 +127,11 @@ impl<M: Model, T: Method<M> + ?Sized> Run<M, T> {
     }
 
     /// The model's answers to `inputs`: at the mean for 0 draws, else at as many draws.
-    pub fn predict(&self, inputs: &Inputs<'_, M::Input>, draws: usize) -> Result<Logits, Error> {
+    pub fn predict(
+        &self,
+        inputs: &Inputs<'_, M::Input>,
+        draws: usize,
+    ) -> Result<Prediction, Error> {
         self.method.predict(&self.state.model.clone().valid(), inputs, draws)
     }
 

@@ -32,7 +32,7 @@ use tracing::debug;
 
 use super::choice::{Choice, HeldOutLosses, compared, point};
 use super::data::Model;
-use super::fit::{Loop, Outcome, Part, Stage};
+use super::fit::{Loop, Outcome, Phase, Stage};
 use super::method::{Method, Setup};
 use super::state::RankCause;
 use super::watch::{Event, Observer};
@@ -126,7 +126,7 @@ where
     pub(super) fn search(&mut self, rule: &RankSearch) -> Result<Outcome, O::Error> {
         let (steps, warmup_ratio) = (self.run.config.steps, self.run.config.warmup_ratio);
         if self.run.state.journal.choice.is_none() {
-            let stage = self.first(steps + rule.refine_steps, Part::Mean);
+            let stage = self.first(steps + rule.refine_steps, Phase::Mean);
             if self.train(&stage)? == Outcome::Stopped {
                 return Ok(Outcome::Stopped);
             }
@@ -135,11 +135,11 @@ where
         let start = self.run.state.journal.choice.as_ref().map_or(steps, |choice| choice.step);
         let schedule = rule.schedule(warmup_ratio).map_err(Error::from)?;
         let (peak, patience, until) = (rule.refine_rate, None, start + rule.refine_steps);
-        let part = Part::Posterior { kl_weight: self.run.state.kl_weight.unwrap_or_default() };
+        let phase = Phase::Posterior { kl_weight: self.run.state.kl_weight.unwrap_or_default() };
         let ended =
-            self.train(&Stage { until, end: until, patience, schedule, start, peak, part })?;
+            self.train(&Stage { until, end: until, patience, schedule, start, peak, phase })?;
         if ended == Outcome::Finished {
-            self.settle(rule)?;
+            self.accept_or_revert_refinement(rule)?;
         }
         Ok(ended)
     }
@@ -191,7 +191,7 @@ where
     }
 
     /// Keeps the refined means if they are non-inferior to the whole model, else those of the cut.
-    fn settle(&mut self, rule: &RankSearch) -> Result<(), O::Error> {
+    fn accept_or_revert_refinement(&mut self, rule: &RankSearch) -> Result<(), O::Error> {
         if rule.refine_steps == 0 {
             self.run.state.cut = None;
         }

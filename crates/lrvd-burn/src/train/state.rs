@@ -13,7 +13,7 @@ use crate::optimizer::AdamW;
 use crate::prune::{self, PruneEvent};
 
 /// Which directions are in use, by module path; of a module that is not listed all are.
-pub type InUse = BTreeMap<String, Vec<bool>>;
+pub type RankMasks = BTreeMap<String, Vec<bool>>;
 
 /// Model, optimiser and position of one run.
 #[derive(Debug)]
@@ -31,7 +31,7 @@ pub struct TrainState<M> {
     /// Best model so far.
     pub best: Option<BestModel<M>>,
     /// Directions in use, of a method that masks the others.
-    pub in_use: InUse,
+    pub in_use: RankMasks,
     /// The model after a [search](super::RankSearch) cut its ranks, until its refinement is judged.
     pub cut: Option<CutModel<M>>,
     /// Weight of the divergence in a refinement, in place of the method's.
@@ -50,7 +50,7 @@ impl<M> TrainState<M> {
             position: None,
             skip_next_update: false,
             best: None,
-            in_use: InUse::new(),
+            in_use: RankMasks::new(),
             cut: None,
             kl_weight: None,
             journal: Journal::default(),
@@ -92,7 +92,10 @@ impl<M: NamedModule + Clone> TrainState<M> {
 }
 
 /// Ranks of `model`, those of masked modules by their mask.
-pub(crate) fn ranks_in_use(model: &impl NamedModule, in_use: &InUse) -> BTreeMap<String, usize> {
+pub(crate) fn ranks_in_use(
+    model: &impl NamedModule,
+    in_use: &RankMasks,
+) -> BTreeMap<String, usize> {
     let mut found: BTreeMap<String, usize> = ranks(model).into_iter().collect();
     for (path, mask) in in_use {
         found.insert(path.clone(), mask.iter().filter(|&&is_used| is_used).count());

@@ -7,7 +7,7 @@ use lrvd_core::metrics::{ReliabilityDiagram, mean};
 
 use super::data::{Batch, Examples, Model, Targets};
 use super::order::{evaluation_batches, restore_order};
-use super::predict::{DrawSeed, PassWatch, passed};
+use super::predict::{DrawSeed, PassWatch, report_progress};
 use crate::error::Error;
 use crate::host::values;
 use crate::sampling::Pass;
@@ -110,7 +110,7 @@ impl TokenAnswers {
                     None => probabilities,
                 });
             }
-            passed(watch, per_row.len())?;
+            report_progress(watch, per_row.len())?;
         }
         let Some(sum) = sum else { return Ok(()) };
         let draws = expected.len() as f64;

@@ -16,7 +16,7 @@ use lrvd_burn::parameters::Group;
 use lrvd_burn::sampling::Pass;
 use lrvd_burn::train::{
     BayesLora, Checkpoints, Event, Inputs, Lora, Method, Model, OrderConfig, Ordered, Outcome,
-    Placement, Pruning, RankSearch, Rows, Run, Targets, TrainConfig, TrainState, Watch,
+    Pruning, RankSearch, Rows, Run, Targets, TrainConfig, TrainState, UpdatePhase, Watch,
 };
 use lrvd_core::noise::{NoiseKey, Stream, fill_normal_f64};
 use lrvd_core::prune::{PruneRule, PruneSchedule};

@@ -94,7 +94,7 @@ fn compare<T: Method<Net>>(start: impl Fn() -> Run<Net, T>) -> Run<Net, T> {
 
 #[rstest]
 fn a_resumed_run_is_the_run_without_a_break_also_across_prunes(
-    #[values(Placement::AfterUpdate, Placement::BeforeUpdate)] placement: Placement,
+    #[values(UpdatePhase::AfterUpdate, UpdatePhase::BeforeUpdate)] placement: UpdatePhase,
     #[values(OptimizerOnPrune::Slice, OptimizerOnPrune::Reset, OptimizerOnPrune::ResetIfChanged)]
     optimizer: OptimizerOnPrune,
 ) {
@@ -239,7 +239,7 @@ fn a_refinement_that_does_harm_changes_the_variances_alone() {
 #[test]
 fn gradients_are_cut_with_their_tensors() {
     // Before the update, a prune that slices leaves an update of the pruned size to be made.
-    let placement = Placement::BeforeUpdate;
+    let placement = UpdatePhase::BeforeUpdate;
     let pruning = pruned().pruning.map(|p| Pruning { placement, ..p });
     let run = trained(run(BayesLora { pruning, ..pruned() }, &config(6)));
     let events = &run.state.journal.rank_events;

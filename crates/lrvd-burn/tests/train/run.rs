@@ -83,7 +83,7 @@ fn adalora_is_evaluated_without_masked_directions_that_have_grown_since() {
         beta2: 0.85,
         orth_reg_weight: 0.5,
     };
-    let method = AdaLora::new(schedule, 16.0, 0.0, Placement::AfterUpdate).unwrap();
+    let method = AdaLora::new(schedule, 16.0, 0.0, UpdatePhase::AfterUpdate).unwrap();
     let config = TrainConfig { evaluate_every: 1, ..config(12) };
     let (mut run, mut seen) = (run(method, &config), Ranks(Vec::new()));
     run.fit(&mut batches(&config), &mut seen).unwrap();

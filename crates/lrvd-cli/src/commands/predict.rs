@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::bail;
 use clap::Args;
 use lrvd_bench::adapter::{
-    InputRow, Prediction, SavedClassifier, Withheld, read_inputs, stream_inputs,
+    InputRow, RowAnswer, SavedClassifier, Withheld, read_inputs, stream_inputs,
 };
 use lrvd_bench::data::{Input, Place, table};
 use lrvd_bench::method::Intervals;
@@ -291,16 +291,16 @@ fn answer<'a>(
     classifier: &'a SavedClassifier,
     origin: &'a Origin,
     input: &'a Input,
-    prediction: &'a Prediction,
+    prediction: &'a RowAnswer,
     draws: usize,
     limit: Option<Withheld>,
 ) -> Answer<'a> {
     let (kind, draws) = match prediction {
-        &Prediction::Score { score, interval, draws_deviation } => {
+        &RowAnswer::Score { score, interval, draws_deviation } => {
             let interval_level = interval.map(|_| Intervals::LEVEL);
             (Kind::Score { predicted: score, interval, interval_level, draws_deviation }, draws)
         }
-        Prediction::Class { probabilities, class, entropy, mutual_information, draws } => {
+        RowAnswer::Class { probabilities, class, entropy, mutual_information, draws } => {
             let abstained = limit.map(|limit| limit.contains(probabilities, *entropy));
             let given = |names: &'a [String]| {
                 names.get(*class).map(String::as_str).filter(|_| abstained != Some(true))

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use lrvd_bench::adapter::{Continuation, Decided, Prediction, Withheld};
+use lrvd_bench::adapter::{Continuation, Decided, RowAnswer, Withheld};
 use lrvd_bench::data::Invalid;
 use lrvd_bench::method::Intervals;
 use schemars::JsonSchema;
@@ -74,21 +74,21 @@ impl Answer {
     /// A prediction under `labels`, from `draws` draws, to a text or to a question with `choices`; without a label if it is one of
     /// those that are `withheld`.
     pub(super) fn new(
-        prediction: Prediction,
+        prediction: RowAnswer,
         labels: &[String],
         choices: &[String],
         draws: usize,
         withheld: Option<Withheld>,
     ) -> Self {
         match prediction {
-            Prediction::Score { score, interval, draws_deviation } => Self::Score(ScoreAnswer {
+            RowAnswer::Score { score, interval, draws_deviation } => Self::Score(ScoreAnswer {
                 predicted: score,
                 interval,
                 interval_level: interval.map(|_| Intervals::LEVEL),
                 draws_deviation,
                 draws,
             }),
-            Prediction::Class { probabilities, class, entropy, mutual_information, draws } => {
+            RowAnswer::Class { probabilities, class, entropy, mutual_information, draws } => {
                 let abstained = withheld.map(|those| those.contains(&probabilities, entropy));
                 let given = |names: &[String]| {
                     names.get(class).filter(|_| abstained != Some(true)).cloned()

@@ -229,7 +229,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use std::sync::LazyLock;
 
-    use lrvd_bench::adapter::Prediction;
+    use lrvd_bench::adapter::RowAnswer;
     use lrvd_bench::data;
     use tokio::sync::oneshot::{Receiver, channel};
 
@@ -301,7 +301,7 @@ mod tests {
                     return Err(Fault::Text("odd".to_owned()));
                 }
                 let score =
-                    || Prediction::Score { score: 0.5, interval: None, draws_deviation: None };
+                    || RowAnswer::Score { score: 0.5, interval: None, draws_deviation: None };
                 Ok(inputs.iter().map(|_| Answer::new(score(), &[], &[], 0, None)).collect())
             };
         work(&queue, &Metrics::default(), 4, |(), _, _| is_shared, answer);
@@ -381,7 +381,7 @@ mod tests {
             if !go_on(&[]) {
                 return Err(Fault::Model);
             }
-            let score = Prediction::Score { score: 0.5, interval: None, draws_deviation: None };
+            let score = RowAnswer::Score { score: 0.5, interval: None, draws_deviation: None };
             Ok(vec![Answer::new(score, &[], &[], 0, None)])
         };
         work(&queue, &Metrics::default(), 4, |(), _, _| true, answer);

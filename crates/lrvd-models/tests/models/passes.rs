@@ -5,7 +5,7 @@ use burn::tensor::{DType, Tensor};
 use lrvd_burn::adapter::AdapterKind;
 use lrvd_burn::optimizer::NamedGradients;
 use lrvd_burn::sampling::{DrawPer, DrawSet, Pass, Scheme};
-use lrvd_burn::train::{DrawPolicy, Examples, Inputs, Logits, Model};
+use lrvd_burn::train::{DrawPolicy, Examples, Inputs, Model, Prediction};
 use lrvd_core::family::VariationalFamily;
 use lrvd_core::noise::NoiseKey;
 use lrvd_models::deberta::DebertaClassifier;
@@ -146,7 +146,7 @@ impl Examples for Texts {
 }
 
 /// Answers to 64 texts by a model that is neither always sure nor always unsure.
-fn asked(draws: usize, policy: DrawPolicy) -> Logits {
+fn asked(draws: usize, policy: DrawPolicy) -> Prediction {
     let kind = AdapterKind::Variational { family: VariationalFamily::RankVariance, initial: -5.0 };
     let model = adapted(deberta("", DType::F32), kind, &DENSE).valid();
     let inputs = Inputs { batch_size: 8, seed: 4, policy, ..Inputs::new(&Texts(64)) };
@@ -179,8 +179,8 @@ fn a_cascade_draws_where_the_mean_is_undecided() {
     let with = |cascade| asked(8, DrawPolicy { cascade, ..DrawPolicy::default() });
     let (mean, all) = (asked(0, DrawPolicy::default()), with(None));
     let found = with(Some(0.3));
-    let made = found.made.clone().unwrap();
-    let values = |logits: &Logits, draw: usize, row: usize| {
+    let made = found.draws_per_example.clone().unwrap();
+    let values = |logits: &Prediction, draw: usize, row: usize| {
         logits.values[(draw * logits.rows + row) * logits.width..][..logits.width].to_vec()
     };
     for (row, answer) in mean.classes().unwrap().into_iter().enumerate() {
@@ -202,7 +202,7 @@ fn a_cascade_draws_where_the_mean_is_undecided() {
 fn draws_end_where_the_leading_class_is_settled() {
     let with = |tolerance| asked(64, DrawPolicy { tolerance, ..DrawPolicy::default() });
     let (all, found) = (with(None), with(Some(0.02)));
-    let made = found.made.clone().unwrap();
+    let made = found.draws_per_example.clone().unwrap();
     let answers = all.classes().unwrap().into_iter().zip(found.classes().unwrap());
     let errors = answers.map(|(a, b)| (a.probabilities[0] - b.probabilities[0]).abs());
     let mut beyond = 0;

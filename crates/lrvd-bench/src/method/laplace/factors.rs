@@ -3,7 +3,7 @@
 use burn::tensor::Tensor;
 use lrvd_burn::host::{HostAdapter, values};
 use lrvd_burn::model::NamedModule;
-use lrvd_burn::train::{Examples, evaluation_batches, passed};
+use lrvd_burn::train::{Examples, evaluation_batches, report_progress};
 use lrvd_core::baselines::laplace::{CurvatureBlock, InputNormalisation, WideFactor, WideSide};
 use lrvd_core::linalg::{svd, symmetric_eigen, times, times_transposed, transposed_times};
 use lrvd_core::metrics::{log_softmax, softmax};
@@ -151,7 +151,7 @@ impl Curvatures {
             });
             outcome?;
             log_likelihood += likelihood(&seen, examples, &indices, labels)?;
-            passed(inputs.watch, 0)?;
+            report_progress(inputs.watch, 0)?;
             for used in &seen.uses {
                 let expected: usize = sums.iter().flatten().map(AdapterSums::wide_bytes).sum();
                 let sum = &mut sums[used.module];

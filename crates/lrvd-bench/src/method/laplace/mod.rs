@@ -29,8 +29,8 @@ use lrvd_burn::adapter::{AdaptedLinear, AdapterConfig, ObservedUse};
 use lrvd_burn::host::values;
 use lrvd_burn::model::NamedModule;
 use lrvd_burn::train::{
-    Examples, Fitted, Logits, Method, Model, Observed, Setup, TrainConfig, evaluation_batches,
-    passed, restore_order,
+    Examples, Fitted, Method, Model, Observed, Prediction, Setup, TrainConfig, evaluation_batches,
+    report_progress, restore_order,
 };
 use lrvd_core::baselines::laplace::{self, CurvatureBlock, LogitCovariance};
 use lrvd_core::metrics::Predictions;
@@ -112,7 +112,7 @@ impl Method<AutoModel> for Laplace {
     }
 
     /// Logarithms of probabilities after the fit, before it the logits of the trained weights.
-    fn predict(&self, model: &AutoModel, inputs: &Inputs<'_>, draws: usize) -> Burn<Logits> {
+    fn predict(&self, model: &AutoModel, inputs: &Inputs<'_>, draws: usize) -> Burn<Prediction> {
         let Some(Fit { curvatures, prior_precision }) = &self.fit else {
             return inputs.predict(model, draws);
         };
@@ -121,7 +121,7 @@ impl Method<AutoModel> for Laplace {
         let answers = probabilities(&examples, 0, &self.settings, inputs.seed)?;
         // A probability that underflowed has no logarithm.
         let values = answers.into_iter().map(|p| p.max(f64::MIN_POSITIVE).ln()).collect();
-        Ok(Logits::new(values, examples.len(), watch.observed.width))
+        Ok(Prediction::new(values, examples.len(), watch.observed.width))
     }
 
     fn finish(&mut self, model: &mut AutoModel, data: &Fitting<'_>) -> Burn<Fitted> {
@@ -191,7 +191,7 @@ fn gaussian_logits(
             }
         }
         all.extend(examples);
-        passed(inputs.watch, indices.len())?;
+        report_progress(inputs.watch, indices.len())?;
     }
     restore_order(&batches, all)
 }
