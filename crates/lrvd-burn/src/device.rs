@@ -21,9 +21,8 @@ pub fn built_in() -> Vec<&'static str> {
 /// The hardware is looked for here, because Burn would otherwise panic at the first operation.
 pub fn open(name: &str) -> Result<Device, Error> {
     let unknown = || {
-        Error::Argument(format!(
-            "unknown device `{name}`; expected one of `cpu`, `wgpu`, `wgpu:N`, `cuda`, `cuda:N`"
-        ))
+        let what = "is unknown; expected one of `cpu`, `wgpu`, `wgpu:N`, `cuda`, `cuda:N`";
+        Error::Device { device: name.to_owned(), what: what.to_owned() }
     };
     let (kind, index) = match name.split_once(':') {
         Some(("cpu", _)) => return Err(unknown()),
@@ -32,10 +31,10 @@ pub fn open(name: &str) -> Result<Device, Error> {
     };
     let (_, feature, _) = KINDS.iter().find(|(known, ..)| *known == kind).ok_or_else(unknown)?;
     let mut devices = found(kind).ok_or_else(|| {
-        Error::Undefined(format!(
-            "device `{name}` is not built in; rebuild with `--features {feature}` (built in: {})",
-            built_in().join(", ")
-        ))
+        let built_in = built_in().join(", ");
+        let what =
+            format!("is not built in; rebuild with `--features {feature}` (built in: {built_in})");
+        Error::Device { device: name.to_owned(), what }
     })?;
     if index < devices.len() {
         return Ok(devices.swap_remove(index));
@@ -48,7 +47,7 @@ pub fn open(name: &str) -> Result<Device, Error> {
         (_, 0) => "no CUDA driver or no CUDA device".to_owned(),
         (_, count) => format!("{count} device(s) found, numbered from 0"),
     };
-    Err(Error::Undefined(format!("device `{name}` is not available: {reason}")))
+    Err(Error::Device { device: name.to_owned(), what: format!("is not available: {reason}") })
 }
 
 /// The devices of `kind`; `None` if its backend is not compiled in.
@@ -72,7 +71,7 @@ mod tests {
     fn names_are_parsed_strictly() {
         for name in ["gpu", "cpu:0", "cuda:x", "wgpu:-1", ""] {
             let error = open(name).expect_err(name).to_string();
-            assert!(error.starts_with(&format!("unknown device `{name}`")), "{error}");
+            assert!(error.starts_with(&format!("device `{name}` is unknown")), "{error}");
         }
     }
 

@@ -4,77 +4,93 @@ use std::fmt::{self, Display};
 use std::io;
 use std::path::{Path, PathBuf};
 
+use lrvd_core::error::quoted;
+
+use crate::sampling::Scheme;
+
 /// Names listed per kind in a message; the rest is counted.
 const LISTED: usize = 20;
 
 /// Adapters, their files or their training cannot be used as given.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the messages say what the fields are")]
 pub enum Error {
-    /// An argument or a setting is out of range, or two of them exclude each other.
-    #[error("{0}")]
-    Argument(String),
-    /// The operation is not defined for this adapter, method or scheme.
-    #[error("{0}")]
-    Undefined(String),
-    /// A tensor or a module has another shape, length or element type than expected.
-    #[error("{0}")]
-    Shape(String),
-    /// The state to restore does not belong to this model, method or data.
-    #[error("{0}")]
-    State(String),
-    /// The operating system cannot read or write a file or folder.
+    /// An argument or a setting is out of range or excludes another.
+    #[error("`{name}` should be {expected}, found {found}")]
+    Argument { name: &'static str, expected: String, found: String },
+    /// Targets that match no layer or module of the model.
+    #[error("the targets {} match nothing in the model, which has {}", quoted(.targets), quoted(.known))]
+    UnknownTargets { targets: Vec<String>, known: Vec<String> },
+    /// A rank above the smaller width of a layer.
+    #[error(
+        "rank {rank} is above {width}, the smaller width of layer `{layer}` ({d_input} to {d_output}): take {width} or \
+         less, or leave that layer out of the targets",
+        width = .d_input.min(.d_output)
+    )]
+    RankTooLarge { layer: String, rank: usize, d_input: usize, d_output: usize },
+    /// A layer that is to get an adapter has one.
+    #[error("layer `{layer}` has an adapter: detach it, or choose other targets")]
+    AlreadyAdapted { layer: String },
+    /// Two layers of a model have one path.
+    #[error(
+        "two layers of the model have the path `{layer}`: a path names one layer in files, noise and optimizer state"
+    )]
+    DuplicateLayer { layer: String },
+    /// The adapter of a layer cannot be sampled in this way.
+    #[error(
+        "layer `{layer}` does not support sampling {scheme}; use one draw per batch or a `lrvd_burn::nn::Linear`"
+    )]
+    UnsupportedScheme { layer: String, scheme: Scheme },
+    /// A layer or its adapter does not allow the operation; `what` continues the sentence.
+    #[error("layer `{layer}` {what}")]
+    Layer { layer: String, what: String },
+    /// A value of a module of an adapter, such as a shape or a rank.
+    #[error("module `{module}`: `{name}` should be {expected}, found {found}")]
+    Module { module: String, name: String, expected: String, found: String },
+    /// A tensor has another shape or element type.
+    #[error("expected {expected}, found {found}")]
+    Tensor { expected: String, found: String },
+    /// Rank search with a method whose adapters have no posterior.
+    #[error("rank search needs adapters with a posterior; use `bayes-lora`")]
+    NoPosterior,
+    /// Training or evaluation of examples without labels.
+    #[error("cannot train: the examples have no labels")]
+    NoLabels,
+    /// The labels of the examples are of another kind.
+    #[error("the examples have {found}, expected {expected}")]
+    Labels { expected: &'static str, found: &'static str },
+    /// An entry of a checkpoint does not fit the model, the method or the data; `what` continues the sentence.
+    #[error("checkpoint entry `{entry}` {what}")]
+    Checkpoint { entry: String, what: String },
+    /// A device is unknown or not available; `what` continues the sentence.
+    #[error("device `{device}` {what}")]
+    Device { device: String, what: String },
+    /// The operating system cannot read or write a file or folder; `action` is a verb.
     #[error("cannot {action} `{path}`")]
-    Io {
-        /// What was tried, as a verb.
-        action: &'static str,
-        /// The file or folder.
-        path: PathBuf,
-        /// The system's reason.
-        #[source]
-        source: io::Error,
-    },
+    Io { action: &'static str, path: PathBuf, source: io::Error },
     /// Another process holds the lock on a file or folder.
     #[error("`{path}` is in use by {by}: wait for it to end or stop it")]
-    InUse {
-        /// The file or folder.
-        path: PathBuf,
-        /// The other process.
-        by: String,
-    },
-    /// A file or folder is absent, broken or of another format.
+    InUse { path: PathBuf, by: String },
+    /// A file or folder is absent, broken or of another format; `what` continues the sentence.
     #[error("`{path}` {what}")]
-    File {
-        /// The file or folder.
-        path: PathBuf,
-        /// What is wrong: the rest of a sentence that starts with the path.
-        what: String,
-    },
-    /// A file is valid and has something that this version does not support.
+    File { path: PathBuf, what: String },
+    /// A valid file has something that is not supported; `what` continues the sentence.
     #[error("`{path}` {what}")]
-    Unsupported {
-        /// The file.
-        path: PathBuf,
-        /// What is not supported: the rest of a sentence that starts with the path.
-        what: String,
-    },
+    Unsupported { path: PathBuf, what: String },
+    /// A key of a configuration has a value that would change the result and is not supported.
+    #[error("`{path}` has `{key}` = `{value}`, which is not supported: {effect}")]
+    UnsupportedKey { path: PathBuf, key: String, value: String, effect: &'static str },
     /// Stored tensors do not fit the model or their configuration.
     #[error("{0}")]
     Load(Box<LoadReport>),
-    /// Training left the finite numbers.
+    /// Training left the finite numbers; `name` is `loss` or `gradient norm`, steps count from 0.
     #[error("the {name} is {value} at step {step}: lower the learning rate or the KL weight")]
-    Diverged {
-        /// `loss` or `gradient norm`.
-        name: &'static str,
-        /// Step, from 0.
-        step: usize,
-        /// The value.
-        value: f64,
-    },
+    Diverged { name: &'static str, step: usize, value: f64 },
     /// The caller ended a prediction, through a [`PassWatch`](crate::train::PassWatch).
     #[error("stopped before all answers were computed")]
     Stopped,
-    /// An argument that a formula of `lrvd_core` is not defined on.
+    /// Argument outside the domain of a formula of `lrvd_core`.
     #[error(transparent)]
     Core(#[from] lrvd_core::Error),
     /// An error of the caller's data or method.
@@ -83,27 +99,32 @@ pub enum Error {
 }
 
 impl Error {
-    /// Wraps an error of the caller's data or method.
+    /// [`Error::Other`].
     pub fn other(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         Self::Other(error.into())
     }
 
-    /// An error of the operating system: `action` is a verb.
+    /// [`Error::Argument`].
+    pub fn argument(name: &'static str, expected: impl Display, found: impl Display) -> Self {
+        Self::Argument { name, expected: expected.to_string(), found: found.to_string() }
+    }
+
+    /// [`Error::Io`].
     pub fn io(action: &'static str, path: &Path, source: io::Error) -> Self {
         Self::Io { action, path: path.to_path_buf(), source }
     }
 
-    /// A file or folder that is locked.
+    /// A file or folder that another run has locked.
     pub(crate) fn in_use(path: &Path) -> Self {
         Self::InUse { path: path.to_path_buf(), by: "another run".to_owned() }
     }
 
-    /// A file that cannot be used: `what` continues a sentence that starts with the path.
+    /// [`Error::File`].
     pub fn file(path: impl Into<PathBuf>, what: impl Into<String>) -> Self {
         Self::File { path: path.into(), what: what.into() }
     }
 
-    /// A file without the tensor that was asked for.
+    /// A file without the tensor `tensor`.
     pub fn no_tensor(path: &Path, tensor: &str) -> Self {
         Self::file(path, format!("has no tensor `{tensor}`"))
     }
@@ -123,34 +144,49 @@ impl Error {
         Self::file(path, format!("should have {expected} as `{key}`, found {found}"))
     }
 
-    /// A checkpoint without the entry `name`, or with one that does not fit.
+    /// A checkpoint whose entry `name` is missing or does not fit.
     pub fn checkpoint_entry(name: &str) -> Self {
-        Self::State(format!("the checkpoint has no usable entry `{name}`"))
+        Self::Checkpoint { entry: name.to_owned(), what: "is missing or does not fit".to_owned() }
     }
 
     /// A model whose logits are those of tokens, where those of whole rows are needed.
     pub(crate) fn token_logits() -> Self {
-        Self::Undefined("tokens have no logits by row; `token_answers` measures them".to_owned())
+        Self::Labels {
+            expected: "a label per row (`token_answers` measures tokens)",
+            found: "tokens as labels",
+        }
     }
 
-    /// A module whose `name` is not what it should be.
+    /// [`Error::Layer`].
+    pub(crate) fn layer(layer: &str, what: impl Into<String>) -> Self {
+        Self::Layer { layer: layer.to_owned(), what: what.into() }
+    }
+
+    /// [`Error::Module`].
     pub(crate) fn module(
         path: &str,
         name: &str,
         expected: impl Display,
         found: impl Display,
     ) -> Self {
-        Self::Shape(format!("module `{path}`: `{name}` should be {expected}, found {found}"))
+        let expected = expected.to_string();
+        let found = found.to_string();
+        Self::Module { module: path.to_owned(), name: name.to_owned(), expected, found }
+    }
+
+    /// [`Error::Tensor`].
+    pub(crate) fn tensor(expected: impl Display, found: impl Display) -> Self {
+        Self::Tensor { expected: expected.to_string(), found: found.to_string() }
     }
 }
 
-/// What became of every tensor of a load.
+/// Fate of every tensor of a load.
 ///
 /// Strict: [`into_result`](Self::into_result) accepts only a report without missing, unexpected,
 /// mis-shaped or non-finite tensors. Ignored tensors are allowed, but reported.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct LoadReport {
-    /// What was loaded, usually a path.
+    /// Source of the tensors, usually a path.
     pub source: String,
     /// Tensors that were used.
     pub applied: Vec<String>,
@@ -172,7 +208,7 @@ impl LoadReport {
         Self { source: source.to_string(), ..Self::default() }
     }
 
-    /// Whether nothing is missing, unexpected, mis-shaped or not finite.
+    /// `true` if nothing is missing, unexpected, mis-shaped or not finite.
     pub fn is_clean(&self) -> bool {
         self.missing.is_empty()
             && self.unexpected.is_empty()
@@ -180,7 +216,7 @@ impl LoadReport {
             && self.non_finite.is_empty()
     }
 
-    /// Whether a tensor has the expected shape; notes one that has not.
+    /// Notes a tensor that has another shape than expected; `true` if it has this shape.
     pub fn check_shape(&mut self, name: &str, expected: &[usize], found: &[usize]) -> bool {
         if expected != found {
             self.mis_shaped.push(format!("`{name}`: expected {expected:?}, found {found:?}"));
@@ -188,7 +224,7 @@ impl LoadReport {
         expected == found
     }
 
-    /// Whether a tensor has no `non_finite` value; notes one that has, with its index.
+    /// Notes the first `non_finite` value of a tensor, with its index; `true` if there is none.
     pub fn check_finite(&mut self, name: &str, non_finite: Option<(usize, f64)>) -> bool {
         if let Some((index, value)) = non_finite {
             self.non_finite.push(format!("`{name}`: {value} at index {index}"));
@@ -202,16 +238,16 @@ impl LoadReport {
     }
 }
 
-/// What is wrong with the load, and what was passed over; what was applied is not listed.
+/// Faults of the load and ignored tensors; applied ones are not listed.
 impl Display for LoadReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let quoted = |names: &[String]| -> Vec<String> {
+        let in_ticks = |names: &[String]| -> Vec<String> {
             names.iter().map(|name| format!("`{name}`")).collect()
         };
         write!(f, "`{}` does not hold the expected tensors", self.source)?;
         let lists: [(&str, &[String]); 5] = [
-            ("missing", &quoted(&self.missing)),
-            ("unexpected", &quoted(&self.unexpected)),
+            ("missing", &in_ticks(&self.missing)),
+            ("unexpected", &in_ticks(&self.unexpected)),
             ("mis-shaped", &self.mis_shaped),
             ("not finite", &self.non_finite),
             ("ignored", &self.ignored),

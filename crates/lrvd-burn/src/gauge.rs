@@ -32,10 +32,8 @@ pub fn rotate_to_singular_basis(
     for attached in adapters(model) {
         let Some(adapter) = attached.low_rank() else { continue };
         if !matches!(adapter.extension, None | Some(Extension::Posterior(_))) {
-            return Err(Error::Undefined(format!(
-                "adapter `{}` cannot be rotated: expected two factors, with a posterior or without noise",
-                attached.path
-            )));
+            let what = "cannot be rotated: expected two factors, with a posterior or without noise";
+            return Err(Error::layer(&attached.path, what));
         }
         let host = HostAdapter::read(adapter);
         let factors = singular_factors(&host.a, &host.b, host.rank)?;

@@ -54,10 +54,8 @@ pub(crate) fn set_relevance(
         let is_parameter = matches!(posterior, Some(Posterior::NoiseToSignal(_)));
         let most = if is_parameter { f64::MAX } else { f64::INFINITY };
         if let Some(rank) = found.iter().position(|found| !(f64::MIN..=most).contains(found)) {
-            let (path, value) = (attached.path, found[rank]);
-            return Err(Error::Undefined(format!(
-                "the relevance statistic of rank {rank} of adapter `{path}` is {value}, expected a finite number"
-            )));
+            let name = format!("relevance statistic of {}", attached.path);
+            return Err(lrvd_core::Error::entry(name, rank, found[rank], "a finite number").into());
         }
     }
     model.visit_layers_mut(&mut |path, layer| {

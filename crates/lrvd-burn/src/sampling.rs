@@ -5,6 +5,8 @@
 //! Nothing reads a process-wide seed, so the same `Pass` gives the same output on every call, and
 //! the backward pass can recompute the noise instead of storing it.
 
+use std::fmt::{self, Display, Formatter};
+
 use burn::tensor::Tensor;
 use burn::tensor::kind::Basic;
 use lrvd_core::moments::CrossTerm;
@@ -45,6 +47,20 @@ pub enum Scheme {
     MomentMatched(CrossTerm),
     /// Rank activations are drawn first, then outputs given them: the exact joint distribution of one token.
     Nested,
+}
+
+impl Display for Scheme {
+    /// The rest of a text that starts with "sampling".
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Mean => "at the mean",
+            Self::Weights(DrawPer::Sequence) => "per sequence",
+            Self::Weights(DrawPer::Batch) => "per batch",
+            Self::Weights(DrawPer::Token) => "per token",
+            Self::MomentMatched(_) => "by matched moments",
+            Self::Nested => "by nested draws",
+        })
+    }
 }
 
 impl Scheme {

@@ -5,7 +5,6 @@ use std::path::Path;
 
 use burn::module::Module;
 use burn::tensor::Tensor;
-use lrvd_core::error::quoted;
 use lrvd_core::kl::KlReduction;
 use lrvd_core::noise::NoiseKey;
 use lrvd_core::prune::{PruneRule, StatisticOptions};
@@ -61,11 +60,10 @@ pub fn unfreeze<M: Module>(mut model: M, paths: &[&str]) -> Result<M, Error> {
     if unknown.is_empty() {
         return Ok(model);
     }
-    Err(Error::Argument(format!(
-        "the paths {} name nothing in the model, whose modules are {}",
-        quoted(unknown),
-        quoted(modules)
-    )))
+    Err(Error::UnknownTargets {
+        targets: unknown.into_iter().map(str::to_owned).collect(),
+        known: modules,
+    })
 }
 
 /// What trains: the modules with a trainable parameter in order, and the number of its trainable values. An adapter belongs to

@@ -100,7 +100,7 @@ impl<M, I> SavedModel<M, I> {
         }
         if let (0, Some(setting)) = (draws, self.policy.needs_draws()) {
             let what = format!("`{setting}` needs draws: pass `--draws K`");
-            return Err(lrvd_burn::Error::Argument(what).into());
+            return Err(lrvd_burn::Error::other(what).into());
         }
         check_draws(draws)?;
         Ok(draws)

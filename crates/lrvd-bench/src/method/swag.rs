@@ -257,7 +257,7 @@ mod tests {
         let mut broken = swag.state();
         broken.tensors.retain(|name, _| !name.contains(".mean"));
         let failed = swag.restore(&model, broken).unwrap_err();
-        assert!(failed.to_string().contains("has no usable entry"), "{failed}");
+        assert!(failed.to_string().contains("is missing or does not fit"), "{failed}");
     }
 
     #[test]

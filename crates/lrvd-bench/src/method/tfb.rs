@@ -78,8 +78,7 @@ impl Method<AutoModel> for Tfb {
     /// `noise-std` is `σ_q`; 0 if even the smallest level was too much.
     fn finish(&mut self, model: &mut AutoModel, data: &Fitting<'_>) -> Burn<Fitted> {
         if data.is_regression()? {
-            let reason = "TFB: its criterion compares classes, and the task has scores";
-            return Err(lrvd_burn::Error::Undefined(reason.to_owned()));
+            return Err(lrvd_burn::Error::Labels { expected: "classes", found: "scores" });
         }
         rotate(model)?;
         let anchors = data.picked(SALT, self.settings.anchors);

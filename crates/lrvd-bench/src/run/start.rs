@@ -119,7 +119,7 @@ impl RunStart<'_> {
         let inputs = Inputs { policy, kind: config.prediction_draws, ..Inputs::new(&examples) };
         let answer = method.predict(&model.clone().valid(), &inputs, draws)?;
         if cascade.is_some() && answer.draws_per_example.is_none() {
-            return Err(lrvd_burn::Error::Argument(format!(
+            return Err(lrvd_burn::Error::other(format!(
                 "`{setting}` is for draws that a seed addresses one by one, and the method has others"
             )));
         }

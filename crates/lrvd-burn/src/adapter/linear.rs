@@ -193,9 +193,8 @@ impl AdaptedLinear {
         adapter.each(&mut |schema, value| {
             let (name, expected, found) = (schema.name, schema.shape(&sizes), value.shape());
             if outcome.is_ok() && expected != found {
-                outcome = Err(Error::Shape(format!(
-                    "adapter `{path}`: `{name}` should have shape {expected:?}, found {found:?}"
-                )));
+                let expected = format!("{expected:?}");
+                outcome = Err(Error::module(path, name, expected, format_args!("{found:?}")));
             }
         });
         outcome?;
@@ -218,7 +217,8 @@ impl AdaptedLinear {
     /// On an error the layer is unchanged.
     pub fn extend(&mut self, extension: Option<Extension>) -> Result<Option<Extension>, Error> {
         let Some((attached, adapter)) = self.attached().zip(self.low_rank()) else {
-            return Err(Error::Undefined("the layer has no adapter of two factors".to_owned()));
+            let path = self.attached().map_or("", |attached| &attached.path);
+            return Err(Error::layer(path, "has no adapter of two factors"));
         };
         let initial_rank = attached.slot.map_or(adapter.rank(), |slot| slot.initial_rank);
         let (path, old) = (attached.path.clone(), adapter.extension.clone());
@@ -336,9 +336,8 @@ impl AdaptedLinear {
         let weight = self.weight.base().without_autodiff();
         let [d_input, d_output] = weight.dims();
         if !d_input.is_multiple_of(BLOCK) {
-            return Err(Error::Shape(format!(
-                "a weight `[{d_input}, {d_output}]` cannot be quantised: expected a multiple of {BLOCK} inputs"
-            )));
+            let expected = format!("a multiple of {BLOCK} inputs to quantise");
+            return Err(Error::tensor(expected, format_args!("shape [{d_input}, {d_output}]")));
         }
         self.set_weight(weight.quantize_dynamic(&bits.scheme()));
         Ok(self)

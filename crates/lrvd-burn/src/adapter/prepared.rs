@@ -131,13 +131,13 @@ impl AdaptedLinear {
     pub fn prepare(&self, pass: &Pass, sequences: usize) -> PreparedLinear<'_> {
         assert!(
             self.supports(pass.scheme),
-            "an adapter cannot be sampled by {:?}: ask `AdaptedLinear::supports` first",
+            "the layer does not support sampling {}: call `AdaptedLinear::supports` first",
             pass.scheme
         );
         let is_drawn_once = pass.scheme == Scheme::Weights(DrawPer::Batch);
         assert!(
             pass.draws == DrawSet::ONE || is_drawn_once,
-            "{:?} holds several draws of the weights",
+            "sampling {} has several draws of the weights, expected one",
             pass.scheme
         );
         let (update, diverges) = (Update::new(self, pass, sequences), self.is_stochastic(pass));

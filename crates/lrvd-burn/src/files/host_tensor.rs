@@ -14,12 +14,12 @@ pub(super) fn element_size(dtype: HostDType) -> Option<usize> {
 
 /// The error of elements that do not convert without loss of meaning.
 pub(crate) fn wrong_type(expected: HostDType, found: HostDType) -> Error {
-    Error::Shape(format!("`{found}` values cannot be read as `{expected}`"))
+    Error::tensor(format_args!("values of the type `{expected}`"), format_args!("`{found}`"))
 }
 
 /// The error of a shape that has not two axes, or not those that are expected.
 pub(crate) fn not_a_matrix(shape: &[usize]) -> Error {
-    Error::Shape(format!("expected a matrix, found shape {shape:?}"))
+    Error::tensor("a matrix", format_args!("shape {shape:?}"))
 }
 
 /// Raw little-endian values with a shape, row-major.
@@ -51,10 +51,8 @@ impl HostTensor {
             .try_fold(size, |product, &length| product.checked_mul(length))
             .unwrap_or(usize::MAX);
         if expected != bytes.len() {
-            let found = bytes.len();
-            let what =
-                format!("shape {shape:?} of `{dtype}` needs {expected} bytes, found {found}");
-            return Err(Error::Shape(what));
+            let expected = format!("{expected} bytes for `{dtype}` of shape {shape:?}");
+            return Err(Error::tensor(expected, bytes.len()));
         }
         Ok(Self { dtype, shape, bytes })
     }
@@ -165,7 +163,7 @@ impl HostTensor {
         let mut shape = self.shape.clone();
         let rows = shape.first().copied().unwrap_or(0);
         if let Some(&row) = order.iter().find(|&&row| row >= rows) {
-            return Err(Error::Shape(format!("there is no row {row} in shape {shape:?}")));
+            return Err(Error::tensor(format_args!("a row below {rows}"), row));
         }
         if let Some(first) = shape.first_mut() {
             *first = order.len();

@@ -44,15 +44,15 @@ fn what_does_not_fit_a_tensor_is_an_error() {
     for (result, expected) in [
         (
             HostTensor::from_f32(&[2, 3], &[0.0; 5]),
-            "shape [2, 3] of `F32` needs 24 bytes, found 20",
+            "expected 24 bytes for `F32` of shape [2, 3], found 20",
         ),
         (tensor.transpose2(), "expected a matrix, found shape [6]"),
-        (tensor.select_rows(&[0, 7]), "there is no row 7 in shape [6]"),
+        (tensor.select_rows(&[0, 7]), "expected a row below 6, found 7"),
     ] {
         assert_eq!(result.unwrap_err().to_string(), expected);
     }
     let error = tensor.to_i64().unwrap_err().to_string();
-    assert_eq!(error, "`F32` values cannot be read as `I64`");
+    assert_eq!(error, "expected values of the type `I64`, found `F32`");
     assert!(HostTensor::new(HostDType::F64, vec![usize::MAX, 2], Vec::new()).is_err());
     assert_eq!(f32s(&[0, 3], &[]).transpose2().unwrap().shape(), [3, 0]);
 }

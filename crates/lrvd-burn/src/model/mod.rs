@@ -8,7 +8,6 @@ use std::collections::BTreeSet;
 
 use burn::module::Module;
 use burn::tensor::{DType, FloatDType, Tensor};
-use lrvd_core::error::quoted;
 use lrvd_core::kl::KlReduction;
 use lrvd_core::noise::NoiseKey;
 use tracing::{debug, trace};
@@ -85,7 +84,7 @@ pub fn attach_adapters(
     let mut found = walk::layers(model);
     check_distinct(found.iter().map(|found| found.path.as_str()))?;
     if targets.list().is_empty() && *targets != AdapterTargets::AllLinear {
-        return Err(Error::Argument("there are no targets, expected at least 1".to_owned()));
+        return Err(Error::argument("targets", "at least 1", "none"));
     }
     let idle = |entry: &&String| !found.iter().any(|found| targets.means(entry, &found.path));
     let unmatched: Vec<String> = targets.list().iter().filter(idle).cloned().collect();
@@ -97,12 +96,8 @@ pub fn attach_adapters(
                 names.push(name);
             }
         }
-        return Err(Error::Argument(format!(
-            "the targets {} match none of the {} adaptable layers, whose names end in {}",
-            quoted(unmatched),
-            found.len(),
-            quoted(names)
-        )));
+        let known = names.into_iter().map(str::to_owned).collect();
+        return Err(Error::UnknownTargets { targets: unmatched, known });
     }
     let layers = found.len();
     found.retain(|found| targets.select_layer(found));
@@ -110,28 +105,24 @@ pub fn attach_adapters(
     if let Some(narrowest) = found.iter().min_by_key(|found| width(found))
         && config.rank > width(narrowest)
     {
-        let (rank, width, Found { path, layer, .. }) = (config.rank, width(narrowest), narrowest);
-        return Err(Error::Argument(format!(
-            "rank {rank} is above {width}, the smaller width of layer `{path}` ({} to {}): take {width} or \
-             less, or leave that layer out of the targets",
-            layer.d_input(),
-            layer.d_output()
-        )));
+        return Err(Error::RankTooLarge {
+            layer: narrowest.path.clone(),
+            rank: config.rank,
+            d_input: narrowest.layer.d_input(),
+            d_output: narrowest.layer.d_output(),
+        });
     }
     if let Some(Found { path, .. }) = found.iter().find(|found| found.layer.adapter().is_some()) {
-        return Err(Error::Argument(format!(
-            "layer `{path}` has an adapter: detach it, or choose other targets"
-        )));
+        return Err(Error::AlreadyAdapted { layer: path.clone() });
     }
     let is_dense =
         !matches!(config.kind, AdapterKind::CLora { .. } | AdapterKind::LoraEnsemble { .. });
     if let Some(Found { path, .. }) = found.iter().find(|found| found.is_composed)
         && (!is_dense || config.dropout > 0.0)
     {
-        return Err(Error::Undefined(format!(
-            "layer `{path}` is a `burn::nn::Linear`, whose adapter is a matrix added to its weight: dropout on the \
-             adapter's input, ensembles and adapters that depend on the input need a `lrvd_burn::nn::Linear`"
-        )));
+        let what = "is a `burn::nn::Linear`, whose adapter is a matrix added to its weight: dropout on the adapter's \
+                    input, ensembles and adapters that depend on the input need a `lrvd_burn::nn::Linear`";
+        return Err(Error::layer(path, what));
     }
     for Found { layer, path, .. } in &mut found {
         config.attach(layer, path, seed)?;
@@ -149,9 +140,7 @@ pub fn attach_adapters(
 pub(crate) fn check_distinct<'a>(paths: impl IntoIterator<Item = &'a str>) -> Result<(), Error> {
     let mut seen = BTreeSet::new();
     match paths.into_iter().find(|path| !seen.insert(*path)) {
-        Some(path) => Err(Error::Argument(format!(
-            "two layers of the model have the path `{path}`: a path names one layer in files, noise and optimizer state"
-        ))),
+        Some(path) => Err(Error::DuplicateLayer { layer: path.to_owned() }),
         None => Ok(()),
     }
 }
@@ -217,7 +206,7 @@ pub fn check_scheme(model: &impl NamedModule, scheme: Scheme) -> Result<(), Erro
 }
 
 pub(crate) fn cannot_sample(path: &str, scheme: Scheme) -> Error {
-    Error::Undefined(format!("adapter `{path}` cannot be sampled by {scheme:?}"))
+    Error::UnsupportedScheme { layer: path.to_owned(), scheme }
 }
 
 /// Number of ensemble members that share a batch, 1 without members: how often a caller repeats its
@@ -228,8 +217,8 @@ pub fn members(model: &impl NamedModule) -> Result<usize, Error> {
         let (Some(found), path) = (attached.members(), &attached.path) else { continue };
         let expected = *expected.get_or_insert(found);
         if found != expected {
-            let what = format!("adapter `{path}` has {found} members, others have {expected}");
-            return Err(Error::Shape(what));
+            let expected = format!("{expected} as in other layers");
+            return Err(Error::module(path, "members", expected, found));
         }
     }
     Ok(expected.unwrap_or(1))

@@ -218,10 +218,8 @@ impl AdamW {
         };
         let mut unexpected = state.iter().filter(is_unexpected).map(|(name, _)| name).peekable();
         if unexpected.peek().is_some() {
-            return Err(Error::State(format!(
-                "the optimizer state does not fit the model: unexpected {}",
-                quoted(unexpected)
-            )));
+            let what = format!("does not fit the model: unexpected {}", quoted(unexpected));
+            return Err(Error::Checkpoint { entry: "optimizer".to_owned(), what });
         }
         self.state = state;
         Ok(())

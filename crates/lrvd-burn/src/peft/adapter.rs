@@ -59,8 +59,11 @@ impl PeftModule {
         }
         let rank = a.shape()[0];
         if b.shape()[1] != rank {
-            let what = format!("{rank} rows of `a` and {} columns of `b`", b.shape()[1]);
-            return Err(Error::Shape(format!("the factors differ in rank: {what}")));
+            let found = format!("shape {:?}", b.shape());
+            return Err(Error::tensor(
+                format_args!("{rank} columns of `b`, as `a` has rows"),
+                found,
+            ));
         }
         Ok(Self { rank, initial_rank, scaling, a, b, e: None })
     }
@@ -112,8 +115,7 @@ pub(super) fn exact_alpha(scaling: f64, rank: usize) -> f64 {
 }
 
 pub(super) fn no_module() -> Error {
-    let what = "the adapter has no module, so there is nothing that PEFT could load";
-    Error::Argument(what.to_owned())
+    Error::argument("modules", "at least one, or PEFT has nothing to load", "none")
 }
 
 /// A PEFT adapter on the host.

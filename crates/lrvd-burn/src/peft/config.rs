@@ -442,8 +442,8 @@ fn check_unread(file: &Path, key: &str, value: &Value) -> Result<(), Error> {
     if effect.is_empty() || allowed.contains(&text.as_str()) {
         return Ok(());
     }
-    let what = format!("has `{key}` = `{value}`, which is not supported: {effect}");
-    Err(Error::Unsupported { path: file.to_path_buf(), what })
+    let value = value.to_string();
+    Err(Error::UnsupportedKey { path: file.to_path_buf(), key: key.to_owned(), value, effect })
 }
 
 /// `true` if the value is null, false, or an empty text, list or object.

@@ -110,8 +110,8 @@ impl PeftAdapter {
         }
         if let Some(name) = self.saved.keys().find(|name| !self.config.saves(name)) {
             let modules = quoted(self.config.saved_modules());
-            let what = format!("`{name}` is in none of the `modules_to_save` {modules}");
-            return Err(Error::Argument(what));
+            let expected = format!("parameters of the `modules_to_save` {modules}");
+            return Err(Error::argument("saved", expected, format_args!("`{name}`")));
         }
         let mut report = LoadReport::new(dir.display());
         for (name, tensor) in self.tensors()? {
@@ -141,11 +141,9 @@ impl PeftAdapter {
     /// The `AdaLoRA` layout: flags of kept triplets for every module, if any rank has changed.
     fn as_adalora(&self) -> Result<Self, Error> {
         let PeftMethod::AdaLora(adalora) = &self.config.method else {
-            return Err(Error::Undefined(format!(
-                "the layout `{}` needs an adapter of the type `ADALORA`, found `{}`",
-                ExportLayout::AdaLora.name(),
-                self.config.method.name()
-            )));
+            let expected =
+                format!("`ragged` or `uniform` for the type `{}`", self.config.method.name());
+            return Err(Error::argument("layout", expected, "`adalora`"));
         };
         let mut adalora = adalora.clone();
         let scaling = adalora_scaling(self.config.lora_alpha, adalora.init_r);

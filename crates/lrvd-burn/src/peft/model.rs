@@ -330,5 +330,5 @@ fn take_module(
 }
 
 pub(super) fn unusable(name: &str, error: Error) -> Error {
-    Error::Shape(format!("tensor `{}` of the adapter cannot be used: {error}", saved_key(name)))
+    Error::module(name, "tensors", "usable", error)
 }

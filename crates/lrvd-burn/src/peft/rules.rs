@@ -175,9 +175,7 @@ fn compile_key(key: &'static str, pattern: &str) -> Result<Regex, Error> {
 
 fn compile(key: &'static str, pattern: &str, full: &str) -> Result<Regex, Error> {
     Regex::new(full).map_err(|error| {
-        Error::Argument(format!(
-            "`{key}` has the pattern `{pattern}`, which cannot be used: {error}"
-        ))
+        Error::argument(key, "a regular expression", format_args!("`{pattern}`: {error}"))
     })
 }
 

@@ -173,7 +173,7 @@ pub trait Examples {
 
     /// The answers to the examples at `indices`, in that order; an error where they are not known.
     fn targets(&self, _indices: &[usize]) -> Result<Targets, Error> {
-        Err(unlabelled())
+        Err(Error::NoLabels)
     }
 
     /// Answers of example `index`: 1, unless they are tokens.
@@ -263,7 +263,7 @@ impl<const D: usize> Examples for Rows<D> {
 
     fn targets(&self, indices: &[usize]) -> Result<Targets, Error> {
         let answers = self.targets.as_ref().map(|targets| targets.select(indices));
-        answers.ok_or_else(unlabelled)
+        answers.ok_or(Error::NoLabels)
     }
 
     fn answers(&self, index: usize) -> usize {
@@ -272,10 +272,6 @@ impl<const D: usize> Examples for Rows<D> {
             _ => 1,
         }
     }
-}
-
-fn unlabelled() -> Error {
-    Error::Undefined("targets: the examples have no answers".to_owned())
 }
 
 fn select<const D: usize>(tensor: &Tensor<D>, indices: &[usize]) -> Tensor<D> {

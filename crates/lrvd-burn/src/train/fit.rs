@@ -319,7 +319,8 @@ fn train_step<M: Model, T: Method<M> + ?Sized>(
 ) -> Result<(ObjectiveParts, Updated), Error> {
     let (step, n_train) = (state.done, context.n_train);
     let examples = batches.iter().map(|batch| batch.targets.answers()).sum::<usize>();
-    let empty = || Error::Argument(format!("step {step} has no training example"));
+    let empty =
+        || Error::argument("batch", format_args!("an example at least at step {step}"), "none");
     let first = batches.first().filter(|_| examples > 0).ok_or_else(empty)?;
     let mut sizes = StepSizes {
         step,

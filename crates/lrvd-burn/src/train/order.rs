@@ -121,16 +121,14 @@ impl<'a, I> Ordered<'a, I> {
             return Err(zero("window"));
         }
         if accumulation == 0 || !batch_size.is_multiple_of(accumulation) {
-            return Err(Error::Argument(format!(
-                "`accumulation` is {accumulation}, which does not divide `batch_size` = {batch_size}"
-            )));
+            let expected = format!("a divisor of `batch_size`, which is {batch_size}");
+            return Err(Error::argument("accumulation", expected, accumulation));
         }
         let found = examples.len();
         let expected = if config.last_batch == LastBatch::Keep { 1 } else { batch_size };
         if found < expected {
-            return Err(Error::Argument(format!(
-                "{found} examples make no batch, expected at least {expected}"
-            )));
+            let expected = format!("at least {expected} for a batch");
+            return Err(Error::argument("examples", expected, found));
         }
         let (position, batches) = (OrderState::default(), Vec::new());
         let mut order = Self { examples, config, seed, position, batches };
@@ -184,9 +182,8 @@ impl<'a, I> Ordered<'a, I> {
         self.enter(position);
         let (next, expected) = (position.next_batch, self.batches.len());
         if next >= expected {
-            return Err(Error::State(format!(
-                "order resumes at batch {next}, but an epoch has {expected} batches"
-            )));
+            let what = format!("resumes at batch {next}, but an epoch has {expected} batches");
+            return Err(Error::Checkpoint { entry: "order".to_owned(), what });
         }
         Ok(())
     }
@@ -207,17 +204,15 @@ pub fn evaluation_batches(sizes: &[usize], batch_size: usize) -> Result<Vec<Vec<
 pub fn restore_order<T>(batches: &[Vec<usize>], values: Vec<T>) -> Result<Vec<T>, Error> {
     let (expected, found) = (batches.iter().map(Vec::len).sum::<usize>(), values.len());
     if found != expected {
-        return Err(Error::Shape(format!(
-            "the batches have {expected} examples, found {found} values"
-        )));
+        return Err(lrvd_core::Error::length("values", found, expected).into());
     }
     let mut pairs: Vec<(usize, T)> = batches.concat().into_iter().zip(values).collect();
     pairs.sort_by_key(|(index, _)| *index);
     Ok(pairs.into_iter().map(|(_, value)| value).collect())
 }
 
-fn zero(name: &str) -> Error {
-    Error::Argument(format!("`{name}` is 0, expected at least 1"))
+fn zero(name: &'static str) -> Error {
+    Error::argument(name, "at least 1", 0)
 }
 
 #[cfg(test)]
@@ -259,12 +254,20 @@ mod tests {
         let flat = OrderConfig { bucketing: Bucketing::LengthBucketed { window: 0 }, ..shuffled };
         let parts = |accumulation| OrderConfig { accumulation, ..shuffled };
         for (n, config, expected) in [
-            (3, drop, "3 examples make no batch, expected at least 4"),
-            (0, shuffled, "0 examples make no batch, expected at least 1"),
+            (3, drop, "`examples` should be at least 4 for a batch, found 3"),
+            (0, shuffled, "`examples` should be at least 1 for a batch, found 0"),
             (3, OrderConfig::shuffled(0), "`batch_size` is 0, expected at least 1"),
             (3, flat, "`window` is 0, expected at least 1"),
-            (3, parts(0), "`accumulation` is 0, which does not divide `batch_size` = 4"),
-            (3, parts(3), "`accumulation` is 3, which does not divide `batch_size` = 4"),
+            (
+                3,
+                parts(0),
+                "`accumulation` should be a divisor of `batch_size`, which is 4, found 0",
+            ),
+            (
+                3,
+                parts(3),
+                "`accumulation` should be a divisor of `batch_size`, which is 4, found 3",
+            ),
         ] {
             assert_eq!(make(n, config).err().unwrap().to_string(), expected);
         }
@@ -274,7 +277,10 @@ mod tests {
             error.map(|error| error.to_string()).unwrap_or_default()
         };
         assert_eq!(seek(2), "");
-        assert_eq!(seek(3), "order resumes at batch 3, but an epoch has 3 batches");
+        assert_eq!(
+            seek(3),
+            "checkpoint entry `order` resumes at batch 3, but an epoch has 3 batches"
+        );
     }
 
     #[test]

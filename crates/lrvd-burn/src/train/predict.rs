@@ -283,8 +283,8 @@ impl<'a, I> Inputs<'a, I> {
             pass(key).with_draws(DrawSet { first, antithetic, ..DrawSet::ONE })
         };
         if antithetic && !draws_weights(&of_draw(0, 0)) {
-            let what = "`antithetic` is for weights that are drawn once a batch";
-            return Err(Error::Argument(what.to_owned()));
+            let expected = "off unless weights are drawn once a batch";
+            return Err(Error::argument("antithetic", expected, "on"));
         }
         if self.policy.cascade.is_none() && self.policy.tolerance.is_none() {
             return self.ask(model, 0..draws, &of_draw);
@@ -302,7 +302,7 @@ impl<'a, I> Inputs<'a, I> {
         draws: usize,
         of_draw: &PassOfDraw<'_>,
     ) -> Result<Prediction, Error> {
-        let rejected = |why| Error::Argument(format!("`cascade` or `tolerance` {why}"));
+        let rejected = |why| Error::other(format!("`cascade` or `tolerance` {why}"));
         let classes = |logits: &Prediction| match logits.width {
             0 | 1 if logits.rows > 0 => {
                 Err(rejected("is for classifiers, and the answers are scores"))

@@ -99,9 +99,7 @@ impl RankSearch {
         check_range("noise", self.noise, 0.0, 1e6)?;
         check_range("search.min_rank", self.min_rank as f64, 0.0, setup.adapter.rank as f64)?;
         if setup.posterior.is_none() {
-            return Err(Error::Undefined(
-                "a search for ranks: the adapters of the method have no posterior".to_owned(),
-            ));
+            return Err(Error::NoPosterior);
         }
         model.visit_layers_mut(&mut |_, layer| {
             layer.edit(|adapter| adapter.b.set_flat(adapter.b.flat().zeros_like()));

@@ -84,8 +84,7 @@ impl TokenAnswers {
         watch: PassWatch<'_>,
     ) -> Result<(), Error> {
         let Targets::Tokens { ids, per_row } = &batch.targets else {
-            let what = "token answers: the examples do not ask for tokens".to_owned();
-            return Err(Error::Undefined(what));
+            return Err(Error::Labels { expected: "tokens", found: "a label per row" });
         };
         let answers = ids.dims()[0];
         // Of all draws: the sum of probabilities, `[answers, vocabulary]`, that of entropies, and `ln p[y]` of each.
@@ -95,9 +94,8 @@ impl TokenAnswers {
             let logits = model.logits(&batch.input, pass);
             let found = logits.dims()[0];
             if answers == 0 || !found.is_multiple_of(answers) {
-                return Err(Error::Shape(format!(
-                    "the model gave {found} rows of logits for {answers} tokens"
-                )));
+                let expected = format!("a multiple of {answers}, the number of tokens");
+                return Err(lrvd_core::Error::length("logits", found, expected).into());
             }
             for logits in logits.without_autodiff().split(answers, 0) {
                 let logs = activation::log_softmax(logits, 1);

@@ -110,7 +110,7 @@ fn a_composed_weight_is_one_weight_for_a_batch() {
     for &scheme in &SCHEMES[2..] {
         let pass = Pass::sampled(scheme, NoiseKey::new(1));
         let error = with_pass(&adapted(), pass).unwrap_err().to_string();
-        assert!(error.starts_with("adapter `layers.0` cannot be sampled by"), "{error}");
+        assert!(error.starts_with("layer `layers.0` does not support sampling "), "{error}");
         let fast = attach(Plain::new(), config(), ["fast"], 1).unwrap();
         let drawn = with_pass(&fast, pass).unwrap();
         assert_ne!(host(drawn.forward(ids())), host(fast.forward(ids())), "{scheme:?}");
@@ -201,7 +201,7 @@ fn what_is_unfrozen_is_a_path_and_what_trains_is_listed() {
     assert_eq!(trainable(&tuned), [module("attention.output", 2 * 12 + 2), module("output", 42)]);
     let error = unfreeze(tuned, &["out", "output"]).unwrap_err().to_string();
     let expected =
-        "the paths `out` name nothing in the model, whose modules are `attention.output`, `output`";
+        "the targets `out` match nothing in the model, which has `attention.output`, `output`";
     assert_eq!(error, expected);
 }
 

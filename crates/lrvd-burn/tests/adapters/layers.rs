@@ -93,17 +93,20 @@ fn adapters_that_do_not_fit_are_rejected_by_name() {
     ensemble(2).attach(&mut net.first, "net.first", NoiseKey::new(1)).unwrap();
     ensemble(3).attach(&mut net.second, "net.second", NoiseKey::new(1)).unwrap();
     let error = members(&net).unwrap_err();
-    assert_eq!(error.to_string(), "adapter `net.second` has 3 members, others have 2");
+    assert_eq!(
+        error.to_string(),
+        "module `net.second`: `members` should be 2 as in other layers, found 3"
+    );
     assert!(net.first.slot().is_none(), "no LoRA file can hold them");
 
     // Extensions stand on two factors of their shape, and replace what was there.
     let error = bare(DType::F32).extend(Some(scale_noise(DType::F32))).unwrap_err();
-    assert_eq!(error.to_string(), "the layer has no adapter of two factors");
+    assert_eq!(error.to_string(), "layer `net.first` has no adapter of two factors");
     let mut noisy = crate::support::layer(&noisy(VariationalFamily::RankVariance), DType::F32);
     let narrow = ElementGaussian::new(StdMap::Square, random(1, [D_INPUT, 1], DType::F32), None);
     let error = noisy.extend(Some(Extension::Gaussian(narrow))).unwrap_err();
-    let shape = "`lora_A_G` should have shape [5, 4], found [5, 1]";
-    assert_eq!(error.to_string(), format!("adapter `net.first`: {shape}"));
+    let expected = "module `net.first`: `lora_A_G` should be [5, 4], found [5, 1]";
+    assert_eq!(error.to_string(), expected);
     assert!(of(&noisy).posterior().is_some() && noisy.slot().is_some());
     let old = noisy.extend(Some(element_noise(StdMap::Square, false, DType::F32))).unwrap();
     assert!(matches!(old, Some(Extension::Posterior(_))) && of(&noisy).posterior().is_none());
@@ -120,7 +123,9 @@ fn adapters_that_do_not_fit_are_rejected_by_name() {
         net.first.extend(Some(extension)).unwrap();
         for scheme in SCHEMES {
             let error = check_scheme(&net, scheme).err().map(|error| error.to_string());
-            let text = format!("adapter `net.first` cannot be sampled by {scheme:?}");
+            let text = format!(
+                "layer `net.first` does not support sampling {scheme}; use one draw per batch or a `lrvd_burn::nn::Linear`"
+            );
             assert_eq!(error, rejected.contains(&scheme).then_some(text));
         }
     }
@@ -134,9 +139,9 @@ fn targets_that_do_not_fit_are_rejected_by_name() {
     };
     let mut net = Net::new([None, None], DType::F32);
     let error = attach(&mut net, (0..1000).map(|i| i.to_string()).collect());
-    let expected = ", `9` and 990 more match none of the 2 adaptable layers, whose names end in `first`, `second`";
+    let expected = ", `9` and 990 more match nothing in the model, which has `first`, `second`";
     assert!(error.ends_with(expected), "{error}");
-    assert_eq!(attach(&mut net, Vec::new()), "there are no targets, expected at least 1");
+    assert_eq!(attach(&mut net, Vec::new()), "`targets` should be at least 1, found none");
 
     net.names = Names::below("net").renamed(&[("second", "first")]);
     let error = attach(&mut net, vec!["first".to_owned()]);

@@ -324,7 +324,7 @@ fn factors_and_noise_train_under_their_names_and_nothing_else() {
 }
 
 #[test]
-#[should_panic(expected = "an adapter cannot be sampled by Nested")]
+#[should_panic(expected = "does not support sampling by nested draws")]
 fn a_rejected_scheme_is_not_run_at_the_mean() {
     run(&extended(scale_noise(DType::F32), DType::F32), inputs(DType::F32), Scheme::Nested);
 }
@@ -380,5 +380,5 @@ fn a_quantised_base_is_its_rounded_weight(#[case] bits: BaseBits, #[case] larges
 
     let layer = AdaptedLinear::new(tensor(&numbers(1, 12), [6, 2], DType::F32), None);
     let error = layer.quantized(bits).unwrap_err().to_string();
-    assert_eq!(error, "a weight `[6, 2]` cannot be quantised: expected a multiple of 32 inputs");
+    assert_eq!(error, "expected a multiple of 32 inputs to quantise, found shape [6, 2]");
 }

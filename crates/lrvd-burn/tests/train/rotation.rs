@@ -47,5 +47,5 @@ fn a_rotation_keeps_answers_and_noise() {
         }
     }
     let answer = rotate_to_singular_basis(&mut adapted(AdapterKind::ScalaBl { epsilon: 0.05 }));
-    assert!(answer.unwrap_err().to_string().starts_with("adapter `layer` cannot be rotated"));
+    assert!(answer.unwrap_err().to_string().starts_with("layer `layer` cannot be rotated"));
 }

@@ -221,7 +221,7 @@ fn pairs_need_weights_that_are_drawn_once_a_batch() {
     let policy = DrawPolicy { antithetic: true, ..DrawPolicy::default() };
     let inputs = Inputs { policy, ..Inputs::new(&Texts(3)) };
     let error = inputs.predict_by(Scheme::FLIPOUT, &model, 4).unwrap_err().to_string();
-    assert_eq!(error, "`antithetic` is for weights that are drawn once a batch");
+    assert_eq!(error, "`antithetic` should be off unless weights are drawn once a batch, found on");
 }
 
 /// Equal answers to the bit, and equal gradients.
