@@ -5,8 +5,9 @@ use std::path::Path;
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use clap::ValueEnum;
+use lrvd_burn::Selection;
 use lrvd_burn::adapter::AdapterConfig;
-use lrvd_burn::model::{AdapterTargets, NamedModule, attach_adapters};
+use lrvd_burn::model::{NamedModule, attach_adapters};
 use lrvd_burn::parameters::Group;
 use lrvd_burn::prune::{PruneEvent, apply};
 use lrvd_core::noise::{Draws, NoiseKey};
@@ -53,7 +54,7 @@ impl Architecture {
     }
 
     /// The layers that get an adapter: the six of the published configuration, or queries and values.
-    pub fn targets(self) -> AdapterTargets {
+    pub fn targets(self) -> Selection {
         let names: &[&str] = match self {
             Self::Nano | Self::Base | Self::Tiny => &ADAPTER_TARGETS,
             Self::Smollm2 | Self::TinyLlama => &["q_proj", "v_proj"],
@@ -66,7 +67,7 @@ impl Architecture {
                 "output.dense",
             ],
         };
-        AdapterTargets::Names(names.iter().map(|name| (*name).to_owned()).collect())
+        Selection::Names(names.iter().map(|name| (*name).to_owned()).collect())
     }
 }
 

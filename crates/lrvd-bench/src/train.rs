@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::bail;
+use lrvd_burn::Selection;
 use lrvd_burn::device;
-use lrvd_burn::model::AdapterTargets;
 use lrvd_models::deberta::{ADAPTER_TARGETS, Pooling};
 
 use crate::adapter::keep;
@@ -168,8 +168,8 @@ fn prepare(data: Data, settings: &TrainSettings, backbone: &Backbone) -> Result<
             let has_bias = !matches!(backbone.architecture, Architecture::Llama(_));
             let targets = config.target_modules.layers();
             let heads = ["classifier", "classifier.out_proj", "score"];
-            let adapts_head = targets != AdapterTargets::AllLinear
-                && heads.iter().any(|head| targets.select(head));
+            let adapts_head = !matches!(targets, Selection::AllLinear)
+                && heads.iter().any(|head| targets.contains(head));
             // Rank directions of the head itself would have to be converted with their noise.
             if !adapts_head {
                 task.unit = LabelUnit::of(&task.train, has_bias);

@@ -15,7 +15,7 @@ use lrvd_burn::train::{
     BayesLora, ClassAnswer, Event, Inputs, Model, OrderConfig, Ordered, ProgressSink, Rows, Run,
     Targets, TrainConfig, Watch,
 };
-use lrvd_burn::{AdaptedLinear, AdapterTargets, Pass};
+use lrvd_burn::{AdaptedLinear, Pass, Selection};
 
 const WIDTH: usize = 32;
 const CLASSES: usize = 4;
@@ -86,7 +86,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (train, validation) = (examples(10, 512), examples(11, 256));
     let config = TrainConfig { steps: 800, evaluate_every: 200, ..TrainConfig::default() };
     let mut batches = Ordered::new(&train, OrderConfig::shuffled(32), config.seed)?;
-    let targets = AdapterTargets::Names(vec!["first".into(), "second".into()]);
+    let targets = Selection::Names(vec!["first".into(), "second".into()]);
     let method = BayesLora { rank: 12, ..BayesLora::default() };
     let mut run = Run::new(Net::pretrained(), method, &targets, &config)?;
     let mut shown = Lines;

@@ -15,7 +15,7 @@ use std::error::Error;
 use std::path::Path;
 
 use classifier::{Net, examples};
-use lrvd_burn::AdapterTargets;
+use lrvd_burn::Selection;
 use lrvd_burn::burn::data::dataloader::DataLoaderBuilder;
 use lrvd_burn::burn::data::dataloader::batcher::Batcher;
 use lrvd_burn::burn::data::dataset::InMemDataset;
@@ -73,7 +73,7 @@ pub(crate) fn train(folder: &Path, epochs: usize) -> Result<Vec<(String, usize)>
         pruning: Some(Pruning::at(PruneSchedule::new(every, every, None)?)),
         ..BayesLora::default()
     };
-    let targets = AdapterTargets::Names(vec!["first".into(), "second".into()]);
+    let targets = Selection::Names(vec!["first".into(), "second".into()]);
     let (net, stop) = (Net::pretrained(), training.interrupter());
     let model = Learning::new(net, method, &targets, &config, EXAMPLES, stop)?;
     // The optimizer is lrvd's own; burn-train's schedule is the factor of its rates.

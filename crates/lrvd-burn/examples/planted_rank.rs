@@ -36,7 +36,7 @@ use lrvd_burn::train::{
     BayesLora, Inputs, Method, Model, OrderConfig, Ordered, RankChange, Rows, Run, Setup,
     StepSizes, StepState, Targets, Terms, TrainConfig, UpdatePhase, Watch, directions, keep,
 };
-use lrvd_burn::{AdaptedLinear, AdapterTargets, Pass, Scheme, prune, ranks};
+use lrvd_burn::{AdaptedLinear, Pass, Scheme, Selection, prune, ranks};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -395,7 +395,7 @@ pub(crate) fn recover(config: &Config, device: &Device) -> Result<Recovery, Box<
     };
     training.groups.adapter = GroupRates { learning_rate: 1e-2, weight_decay: 0.0 };
     let paths = (0..config.layers).map(|layer| format!("layer.{layer}")).collect();
-    let mut run = Run::new(task.student, method, &AdapterTargets::Paths(paths), &training)?;
+    let mut run = Run::new(task.student, method, &Selection::Paths(paths), &training)?;
     let mut batches = Ordered::new(&task.train, OrderConfig::shuffled(BATCH), config.seed)?;
     let start = Instant::now();
     run.fit(&mut batches, &mut Watch::default())?;

@@ -41,6 +41,7 @@ pub mod prune;
 pub mod sampling;
 #[cfg(feature = "schema")]
 pub mod schema;
+pub mod selection;
 pub mod text;
 pub mod train;
 pub mod tune;
@@ -51,8 +52,9 @@ pub use lrvd_core as core;
 pub use error::Error;
 
 pub use adapter::{AdaptedLinear, AdapterConfig, AdapterKind, Prior};
-pub use model::{AdapterTargets, NamedModule, attach_adapters, ranks, total_kl};
+pub use model::{NamedModule, attach_adapters, ranks, total_kl};
 pub use sampling::{DrawPer, Pass, Scheme};
+pub use selection::Selection;
 pub use train::{BayesLora, Prediction, Run, TrainConfig};
 pub use tune::{attach, kl, load, predict, prune, save, trainable, unfreeze, with_pass};
 

@@ -12,11 +12,12 @@ use lrvd_core::prune::{PruneRule, StatisticOptions};
 use crate::adapter::{Adapter, AdapterConfig, AdapterKind, Prior};
 use crate::error::Error;
 use crate::files::LoadReport;
-use crate::model::{self, AdapterTargets, NamedModule, attach_adapters, walk};
+use crate::model::{self, NamedModule, attach_adapters, walk};
 use crate::optimizer::AdamW;
 use crate::peft::PosteriorRun;
 use crate::prune::{self, PruneEvent};
 use crate::sampling::{DrawSet, Pass};
+use crate::selection::Selection;
 use crate::train::{self, DrawSeed, Prediction, write_adapter};
 
 /// `model` with everything frozen and a fresh adapter on every targeted layer.
@@ -30,7 +31,7 @@ use crate::train::{self, DrawSeed, Prediction, write_adapter};
 pub fn attach<M: Module>(
     model: M,
     config: AdapterConfig,
-    targets: impl Into<AdapterTargets>,
+    targets: impl Into<Selection>,
     seed: u64,
 ) -> Result<M, Error> {
     let mut model = model.freeze();

@@ -14,7 +14,7 @@ use lrvd_burn::burn_train::{Learning, StepMetric, StepOutput};
 use lrvd_burn::model::NamedModule;
 use lrvd_burn::optimizer::{AdamWConfig, GroupRates, ParameterGroups};
 use lrvd_burn::train::{BayesLora, Examples, Targets, TrainConfig};
-use lrvd_burn::{AdapterTargets, Scheme};
+use lrvd_burn::{Scheme, Selection};
 use lrvd_core::metrics::{Predictions, softmax};
 use lrvd_core::noise::{NoiseKey, fill_normal};
 use lrvd_core::schedule::KlSchedule;
@@ -181,7 +181,7 @@ fn updated(first: Option<usize>) -> Vec<f64> {
     let kl = KlSchedule::constant(30.0).unwrap();
     let method =
         BayesLora { rank: 4, scheme: Scheme::Mean, kl, pruning: None, ..BayesLora::default() };
-    let targets = AdapterTargets::Names(vec!["first".into(), "second".into()]);
+    let targets = Selection::Names(vec!["first".into(), "second".into()]);
     let net = classifier::Net::pretrained();
     let learning = Learning::new(net, method, &targets, &config, 64, Interrupter::new()).unwrap();
     let before = values(&learning.model);

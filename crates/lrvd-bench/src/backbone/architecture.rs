@@ -299,7 +299,7 @@ impl Architecture {
     /// Widths of the input and of the output of every adapted layer.
     pub(crate) fn adapted_layers(&self, targets: &TargetModules) -> Vec<[usize; 2]> {
         let targets = targets.layers();
-        let layers = self.linear_layers().into_iter().filter(|(name, ..)| targets.select(name));
+        let layers = self.linear_layers().into_iter().filter(|(name, ..)| targets.contains(name));
         let shapes =
             layers.map(|(_, d_input, d_output, n)| std::iter::repeat_n([d_input, d_output], n));
         shapes.flatten().collect()

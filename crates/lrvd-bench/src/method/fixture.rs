@@ -1,7 +1,8 @@
 //! Tiny random models with LoRA on them, in double precision, for tests of what is fitted to a trained one.
 use burn::tensor::{DType, Device};
+use lrvd_burn::Selection;
 use lrvd_burn::adapter::{AdapterConfig, AdapterKind};
-use lrvd_burn::model::{AdapterTargets, attach_adapters};
+use lrvd_burn::model::attach_adapters;
 use lrvd_core::noise::{Draws, NoiseKey, Stream};
 use lrvd_models::deberta::{ADAPTER_TARGETS, DebertaClassifier, DebertaConfig};
 use lrvd_models::llama::{LlamaConfig, LlamaForCausalLm};
@@ -49,7 +50,7 @@ pub(crate) fn llama() -> AutoModel {
 }
 
 fn adapt(model: &mut AutoModel, names: &[&str]) {
-    let targets = AdapterTargets::Names(names.iter().map(|&name| name.to_owned()).collect());
+    let targets = Selection::Names(names.iter().map(|&name| name.to_owned()).collect());
     let kind = AdapterKind::Lora { b_bound: 0.5 };
     let config = AdapterConfig { kind, rank: 4, lora_alpha: 6.0, dropout: 0.0 };
     attach_adapters(model, &targets, &config, NoiseKey::new(6)).unwrap();

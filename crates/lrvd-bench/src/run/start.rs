@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::bail;
 use burn::module::Module as _;
 use burn::tensor::{DType, Device};
+use lrvd_burn::Selection;
 use lrvd_burn::device;
-use lrvd_burn::model::AdapterTargets;
 use lrvd_burn::train::{
     self, Checkpoints, DrawPolicy, Evaluation, HeldOutLosses, Inputs, Observer, OrderConfig,
     Ordered, Outcome, TrainState, latest_checkpoint, load_checkpoint,
@@ -91,7 +91,7 @@ impl RunStart<'_> {
         }
         let method = self.method.build(config, self.request)?;
         let mut targets = config.target_modules.layers();
-        if let (AutoModel::LlamaScore(_), AdapterTargets::Names(names)) = (&model, &mut targets)
+        if let (AutoModel::LlamaScore(_), Selection::Names(names)) = (&model, &mut targets)
             && names.len() > 1
         {
             // A model that predicts a number has no head over the vocabulary.

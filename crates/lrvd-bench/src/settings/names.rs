@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use lrvd_burn::model::AdapterTargets;
+use lrvd_burn::Selection;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -118,10 +118,10 @@ impl TargetModules {
         }
     }
 
-    pub fn layers(&self) -> AdapterTargets {
+    pub fn layers(&self) -> Selection {
         match self {
-            Self::Names(names) => AdapterTargets::Names(names.clone()),
-            Self::AllLinear => AdapterTargets::AllLinear,
+            Self::Names(names) => Selection::Names(names.clone()),
+            Self::AllLinear => Selection::AllLinear,
         }
     }
 }

@@ -11,10 +11,10 @@ use lrvd_core::schedule::BatchSize;
 
 use super::metrics::StepOutput;
 use crate::error::Error;
-use crate::model::AdapterTargets;
 use crate::objective::Objective;
 use crate::optimizer::{AdamW, NamedGradients};
 use crate::sampling::Pass;
+use crate::selection::Selection;
 use crate::train::{
     Batch, Method, Model, Phase, RankMasks, Run, Setup, StepContext, StepSizes, Terms, TrainConfig,
     TrainState, likelihood, ranks_in_use, update,
@@ -122,7 +122,7 @@ where
     pub fn new(
         model: M,
         method: T,
-        targets: &AdapterTargets,
+        targets: &Selection,
         config: &TrainConfig,
         n_train: usize,
         interrupter: Interrupter,

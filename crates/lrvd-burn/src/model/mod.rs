@@ -20,55 +20,7 @@ use crate::error::Error;
 use crate::ops::recompute;
 use crate::parameters::Group;
 use crate::sampling::Scheme;
-
-/// Which layers get an adapter.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum AdapterTargets {
-    /// Layers whose path is a name in the list or ends with `.name`, as PEFT reads its list form.
-    Names(Vec<String>),
-    /// Layers with exactly these paths.
-    Paths(Vec<String>),
-    /// All layers but the output layer `lm_head`, and but a head and a pooler that are trained whole; PEFT's `all-linear`.
-    AllLinear,
-}
-
-/// The output layer of a language model.
-pub(crate) const OUTPUT_LAYER: &str = "lm_head";
-
-impl AdapterTargets {
-    /// Whether the layer at `path` is meant, if it is one of the backbone.
-    pub fn select(&self, path: &str) -> bool {
-        match self {
-            Self::AllLinear => path.rsplit('.').next() != Some(OUTPUT_LAYER),
-            _ => self.list().iter().any(|entry| self.means(entry, path)),
-        }
-    }
-
-    /// Whether the layer is meant.
-    fn select_layer(&self, found: &Found) -> bool {
-        let whole = *self == Self::AllLinear && found.group != Group::Backbone;
-        !whole && self.select(&found.path)
-    }
-
-    /// Whether an entry of the list means the layer at `path`.
-    fn means(&self, entry: &str, path: &str) -> bool {
-        let ends = || path.strip_suffix(entry).is_some_and(|before| before.ends_with('.'));
-        path == entry || (matches!(self, Self::Names(_)) && ends())
-    }
-
-    fn list(&self) -> &[String] {
-        match self {
-            Self::Names(list) | Self::Paths(list) => list,
-            Self::AllLinear => &[],
-        }
-    }
-}
-
-impl<const N: usize> From<[&str; N]> for AdapterTargets {
-    fn from(names: [&str; N]) -> Self {
-        Self::Names(names.map(str::to_owned).to_vec())
-    }
-}
+use crate::selection::Selection;
 
 /// Attaches a fresh adapter to every targeted layer and returns their paths in order.
 ///
@@ -76,31 +28,20 @@ impl<const N: usize> From<[&str; N]> for AdapterTargets {
 /// a targeted layer, and a kind of adapter that a [`burn::nn::Linear`] cannot apply are errors.
 pub fn attach_adapters(
     model: &mut impl NamedModule,
-    targets: &AdapterTargets,
+    targets: &Selection,
     config: &AdapterConfig,
     seed: NoiseKey,
 ) -> Result<Vec<String>, Error> {
     config.check()?;
     let mut found = walk::layers(model);
     check_distinct(found.iter().map(|found| found.path.as_str()))?;
-    if targets.list().is_empty() && *targets != AdapterTargets::AllLinear {
-        return Err(Error::argument("targets", "at least 1", "none"));
-    }
-    let idle = |entry: &&String| !found.iter().any(|found| targets.means(entry, &found.path));
-    let unmatched: Vec<String> = targets.list().iter().filter(idle).cloned().collect();
-    if !unmatched.is_empty() {
-        let mut names: Vec<&str> = Vec::new();
-        for found in &found {
-            let name = found.path.rsplit('.').next().unwrap_or(&found.path);
-            if !names.contains(&name) {
-                names.push(name);
-            }
-        }
-        let known = names.into_iter().map(str::to_owned).collect();
-        return Err(Error::UnknownTargets { targets: unmatched, known });
-    }
+    let paths: Vec<&str> = found.iter().map(|found| found.path.as_str()).collect();
+    let ends = |path: &&str| path.rsplit('.').next().unwrap_or(path).to_owned();
+    targets.check(&paths, paths.iter().map(ends))?;
     let layers = found.len();
-    found.retain(|found| targets.select_layer(found));
+    let is_whole = |found: &Found| found.group != Group::Backbone;
+    let takes_whole = !matches!(targets, Selection::AllLinear);
+    found.retain(|found| (takes_whole || !is_whole(found)) && targets.contains(&found.path));
     let width = |found: &Found| found.layer.d_input().min(found.layer.d_output());
     if let Some(narrowest) = found.iter().min_by_key(|found| width(found))
         && config.rank > width(narrowest)

@@ -16,7 +16,7 @@ use regex::Regex;
 
 use super::config::{PeftConfig, PeftMethod, TargetModules};
 use crate::error::Error;
-use crate::model::OUTPUT_LAYER;
+use crate::selection::OUTPUT_LAYER;
 
 /// Added to the divisor of `AdaLoRA`'s scale, as in PEFT.
 const ADALORA_EPSILON: f64 = 1e-5;

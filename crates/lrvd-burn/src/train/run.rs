@@ -21,7 +21,7 @@ use super::watch::Observer;
 use crate::adapter::{AdapterConfig, AdapterKind};
 use crate::error::Error;
 use crate::files::{AtomicDir, LoadReport, WeightStore, is_file};
-use crate::model::{AdapterTargets, NamedModule, attach_adapters, check_scheme, observe};
+use crate::model::{NamedModule, attach_adapters, check_scheme, observe};
 use crate::optimizer::AdamW;
 use crate::parameters::Group;
 use crate::peft::{
@@ -29,6 +29,7 @@ use crate::peft::{
     PeftPosterior, PosteriorRun, TargetModules, WEIGHTS_FILE, attach_peft, attach_posterior,
     peft_from_model, posterior_from_model,
 };
+use crate::selection::Selection;
 
 /// A model with what trains it.
 pub struct Run<M, T: ?Sized> {
@@ -47,7 +48,7 @@ impl<M: Model, T: Method<M>> Run<M, T> {
     pub fn new(
         model: M,
         method: T,
-        targets: &AdapterTargets,
+        targets: &Selection,
         config: &TrainConfig,
     ) -> Result<Self, Error> {
         Self::with(model, Box::new(method), targets, config)
@@ -59,7 +60,7 @@ impl<M: Model, T: Method<M> + ?Sized> Run<M, T> {
     pub fn with(
         mut model: M,
         method: Box<T>,
-        targets: &AdapterTargets,
+        targets: &Selection,
         config: &TrainConfig,
     ) -> Result<Self, Error> {
         let schedule = config.check()?;

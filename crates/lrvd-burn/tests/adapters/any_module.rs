@@ -10,7 +10,7 @@ use burn::tensor::{FloatDType, Int};
 use lrvd_burn::adapter::BaseBits;
 use lrvd_burn::model::Names;
 use lrvd_burn::peft::PosteriorRun;
-use lrvd_burn::{AdapterTargets, attach, load, nn, predict, save, trainable, unfreeze, with_pass};
+use lrvd_burn::{Selection, attach, load, nn, predict, save, trainable, unfreeze, with_pass};
 
 /// An embedding, which is a matrix as well, two layers and a head.
 #[derive(Module, Debug)]
@@ -56,7 +56,7 @@ fn device() -> Device {
 }
 
 fn adapted() -> Plain {
-    attach(Plain::new(), config(), AdapterTargets::AllLinear, 1).unwrap()
+    attach(Plain::new(), config(), Selection::AllLinear, 1).unwrap()
 }
 
 fn ids() -> Tensor<2, Int> {
@@ -146,7 +146,7 @@ fn an_adapted_layer_is_saved_and_loaded_in_its_own_layout() {
     let [d_in, d_out] = [4, 4];
     let plain = || LinearConfig::new(d_in, d_out).with_layout(LinearLayout::Col).init(&device());
     let adapted = |seed| {
-        let mut model = attach(vec![plain()], config(), AdapterTargets::AllLinear, seed).unwrap();
+        let mut model = attach(vec![plain()], config(), Selection::AllLinear, seed).unwrap();
         let own = model[0].weight.base().dims();
         // Walks of every kind.
         model.visit_layers_mut(&mut |_, layer| layer.set_weight(layer.weight.base()));
@@ -271,8 +271,8 @@ fn a_layer_of_burns_own_has_the_mean_of_ours_also_on_a_quantised_base() {
     let weight = tensor(&numbers(3, 64 * 5), [64, 5], DType::F32);
     let applied = nn::Linear::new(weight, None).quantized(BaseBits::Q8).unwrap();
     let composed = Linear { weight: applied.weight.clone(), bias: None };
-    let applied = attach(vec![applied], config(), AdapterTargets::AllLinear, 1).unwrap();
-    let composed = attach(vec![composed], config(), AdapterTargets::AllLinear, 1).unwrap();
+    let applied = attach(vec![applied], config(), Selection::AllLinear, 1).unwrap();
+    let composed = attach(vec![composed], config(), Selection::AllLinear, 1).unwrap();
     for weight in [applied[0].weight.base(), composed[0].weight.base()] {
         assert!(matches!(weight.dtype(), DType::QFloat(_)));
     }

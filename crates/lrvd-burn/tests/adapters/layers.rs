@@ -1,9 +1,10 @@
 //! An ensemble on one layer has the numbers of separate adapters; extensions, schemes and targets that do not fit.
 
 use crate::support::prelude::*;
+use lrvd_burn::Selection;
 use lrvd_burn::adapter::{Adapter, AdapterMembers, repeat_for_members};
 use lrvd_burn::files::HostTensor;
-use lrvd_burn::model::{AdapterTargets, Names, attach_adapters, check_scheme, members};
+use lrvd_burn::model::{Names, attach_adapters, check_scheme, members};
 use lrvd_burn::peft::{PeftAdapter, PeftConfig, PeftModule, TargetModules, attach_peft};
 
 const MEMBERS: usize = 3;
@@ -134,7 +135,7 @@ fn adapters_that_do_not_fit_are_rejected_by_name() {
 #[test]
 fn targets_that_do_not_fit_are_rejected_by_name() {
     let attach = |net: &mut Net, names: Vec<String>| {
-        let (targets, key) = (AdapterTargets::Names(names), NoiseKey::new(1));
+        let (targets, key) = (Selection::Names(names), NoiseKey::new(1));
         attach_adapters(net, &targets, &AdapterConfig::default(), key).unwrap_err().to_string()
     };
     let mut net = Net::new([None, None], DType::F32);

@@ -10,8 +10,9 @@ mod tokens;
 
 use burn::module::Module;
 use burn::tensor::{Device, Int, Tensor, TensorData};
+use lrvd_burn::Selection;
 use lrvd_burn::adapter::AdaptedLinear;
-use lrvd_burn::model::{AdapterTargets, NamedModule, Names, ranks};
+use lrvd_burn::model::{NamedModule, Names, ranks};
 use lrvd_burn::parameters::Group;
 use lrvd_burn::sampling::Pass;
 use lrvd_burn::train::{
@@ -90,8 +91,8 @@ fn examples(seed: u64, n: usize) -> Rows<2> {
     Rows::new(tensor(x, [n, WIDTH]), Targets::Classes(tensor(one_hot, [n, CLASSES])))
 }
 
-fn targets() -> AdapterTargets {
-    AdapterTargets::Names(vec!["hidden".to_owned()])
+fn targets() -> Selection {
+    Selection::Names(vec!["hidden".to_owned()])
 }
 
 fn config(steps: usize) -> TrainConfig {

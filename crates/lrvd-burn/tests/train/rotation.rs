@@ -13,7 +13,7 @@ const RANK: usize = 3;
 fn adapted(kind: AdapterKind) -> One {
     let mut model = one();
     let config = AdapterConfig { kind, rank: RANK, lora_alpha: 10.0, dropout: 0.0 };
-    let targets = AdapterTargets::Names(vec!["layer".into()]);
+    let targets = Selection::Names(vec!["layer".into()]);
     attach_adapters(&mut model, &targets, &config, NoiseKey::new(1)).unwrap();
     model
 }

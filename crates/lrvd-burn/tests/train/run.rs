@@ -18,7 +18,7 @@ fn of_one<T: Method<One>>(
     let config = TrainConfig { groups: ParameterGroups { adapter, ..config.groups }, ..*config };
     let order = OrderConfig::shuffled(16);
     let batches = Ordered::new(leaked(examples(1, 64)), order, config.seed).unwrap();
-    let targets = AdapterTargets::Paths(vec!["layer".to_owned()]);
+    let targets = Selection::Paths(vec!["layer".to_owned()]);
     (Run::new(one(), method, &targets, &config).unwrap(), batches)
 }
 

@@ -55,8 +55,8 @@ impl Examples for Texts {
     }
 }
 
-fn targets() -> AdapterTargets {
-    AdapterTargets::Names(vec!["layer".to_owned()])
+fn targets() -> Selection {
+    Selection::Names(vec!["layer".to_owned()])
 }
 
 fn softmax(logits: &[f64]) -> Vec<f64> {

@@ -3,9 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use burn::tensor::{DType, Device, Int, Tensor, TensorData};
+use lrvd_burn::Selection;
 use lrvd_burn::adapter::{AdapterConfig, AdapterKind};
 pub(crate) use lrvd_burn::host::values as numbers;
-use lrvd_burn::model::{AdapterTargets, NamedModule, attach_adapters};
+use lrvd_burn::model::{NamedModule, attach_adapters};
 use lrvd_core::family::VariationalFamily;
 use lrvd_core::noise::NoiseKey;
 use lrvd_models::deberta::{DebertaClassifier, DebertaConfig};
@@ -73,7 +74,7 @@ pub(crate) fn deberta(rest: &str, dtype: DType) -> DebertaClassifier {
 
 /// `model` with adapters on the layers whose paths end with `names`, large enough to show.
 pub(crate) fn adapted<M: NamedModule>(mut model: M, kind: AdapterKind, names: &[&str]) -> M {
-    let targets = AdapterTargets::Names(names.iter().map(|&name| name.to_owned()).collect());
+    let targets = Selection::Names(names.iter().map(|&name| name.to_owned()).collect());
     // The classifier has two outputs, and a rank is at most a layer's smaller width.
     let rank = if names == ["classifier"] { 2 } else { 4 };
     let config = AdapterConfig { rank, lora_alpha: 6.0, kind, dropout: 0.3 };
