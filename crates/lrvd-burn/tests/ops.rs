@@ -7,11 +7,12 @@
 mod ops_checks;
 
 use burn::tensor::{DType, Device, Tensor};
-use lrvd_burn::ops;
+use lrvd_burn::adapter::{AdaptedLinear, BaseBits};
 use lrvd_burn::ops::disentangled_attention::AttentionLayout;
+use lrvd_burn::ops::{self, LowRank};
 use lrvd_core::noise::{fill_normal, fill_normal_f64};
 use ops_checks::cases::{each, key, noise};
-use ops_checks::{Case, evaluate, host, leaf, wave};
+use ops_checks::{Case, distance, evaluate, host, leaf, wave};
 
 #[test]
 fn the_gradient_check_finds_a_wrong_gradient() {
@@ -90,6 +91,57 @@ fn noise_is_the_stream_of_its_key() {
     let tracked = leaf(&[0.0], &device.autodiff(), DType::F32).require_grad();
     let product = ops::standard_normal(&tracked, [2], key()) * tracked.clone();
     assert!(tracked.grad(&product.sum().backward()).is_some());
+}
+
+/// Few rows meet the weight where it lies, many rows meet it packed.
+#[test]
+fn a_row_of_a_layer_has_the_same_bits_alone_and_among_others() {
+    let [rows, depth, columns, rank] = [14, 608, 705, 3];
+    let values = |phase, shape: [usize; 2]| -> Tensor<2> {
+        leaf(&wave(shape[0] * shape[1], phase), &Device::flex(), DType::F32).reshape(shape)
+    };
+    let x = values(0.1, [rows, depth]);
+    let [a, b] = [values(0.3, [depth, rank]), values(0.4, [rank, columns])];
+    let low = LowRank { a: a.unsqueeze(), b: b.unsqueeze(), scale: 0.7 };
+    let bias: Tensor<1> = values(0.5, [1, columns]).squeeze_dim(0);
+    let stored = values(0.2, [depth, columns]);
+    let view = values(0.2, [columns, depth]).transpose();
+    let quantized = AdaptedLinear::new(stored.clone(), Some(bias.clone())).quantized(BaseBits::Q8);
+    let quantized = quantized.unwrap();
+    let layer = |weight: &Tensor<2>, x, low| {
+        ops::adapted_linear(x, weight.clone(), Some(bias.clone()), low)
+    };
+    let forms: [&dyn Fn(Tensor<3>) -> Tensor<3>; 5] = [
+        &|x| layer(&stored, x, None),
+        &|x| layer(&stored, x, Some(low.clone())),
+        &|x| layer(&view, x, None),
+        &|x| layer(&view, x, Some(low.clone())),
+        &|x| quantized.forward(x),
+    ];
+    for (form, run) in forms.into_iter().enumerate() {
+        let all = host(run(x.clone().unsqueeze()));
+        for (first, count) in [(0, 1), (3, 2), (5, 3), (9, 4), (2, 6)] {
+            let few = host(run(x.clone().narrow(0, first, count).unsqueeze()));
+            assert!(few[..] == all[first * columns..][..count * columns], "{form}: {count} rows");
+        }
+    }
+}
+
+#[test]
+fn a_few_rows_in_half_precision_are_rounded_once() {
+    let [depth, columns] = [200, 70];
+    let half = |phase, shape: [usize; 2]| -> Tensor<2> {
+        leaf(&wave(shape[0] * shape[1], phase), &Device::flex(), DType::BF16).reshape(shape)
+    };
+    let bias: Tensor<1> = half(0.5, [1, columns]).squeeze_dim(0);
+    for weight in [half(0.2, [depth, columns]), half(0.2, [columns, depth]).transpose()] {
+        let x = half(0.1, [3, depth]);
+        let out =
+            ops::adapted_linear(x.clone().unsqueeze(), weight.clone(), Some(bias.clone()), None);
+        let wide = |x: Tensor<2>| x.cast(DType::F32);
+        let exact = wide(x).matmul(wide(weight)) + bias.clone().cast(DType::F32).unsqueeze();
+        assert!(distance(&host(out), &host(exact.cast(DType::BF16))) < 1e-2);
+    }
 }
 
 #[test]

@@ -41,8 +41,8 @@ pub struct LowRank {
 ///
 /// # Numerics
 ///
-/// On the CPU `x` is packed once for both products, and `s` never leaves the cache before it meets B. In
-/// `f32` every element is one chain of fused multiply-adds in a fixed order: the same bits for every
+/// On the CPU `x` is packed once for both products, and `s` never leaves the cache before it meets B; up to four rows meet
+/// the weight where it lies, which is read once and not packed. In `f32` every element is one chain of fused multiply-adds in a fixed order: the same bits for every
 /// number of threads, every vector width and every batch around a row. The backward pass saves `x`, the
 /// factors and `s`, and computes the gradient of a weight or a bias only where one is needed.
 ///
@@ -111,35 +111,81 @@ impl FusedOp for AdaptedLinear {
         (out + s.matmul(b).reshape([shape[0], shape[1], d_output])).0
     }
 
-    op::forms!(cpu);
+    #[cfg(feature = "flex")]
+    fn cpu(dtype: burn::tensor::DType) -> Option<op::Form<burn::backend::Flex, Self>> {
+        use burn::tensor::DType;
+        match dtype {
+            DType::F32 => {
+                let derivative = op::Derivative::ByHand(cpu::gradient);
+                Some(op::Form { forward: cpu::forward, derivative })
+            }
+            DType::BF16 => {
+                let derivative = op::Derivative::OfComposite;
+                Some(op::Form { forward: cpu::forward_half, derivative })
+            }
+            _ => None,
+        }
+    }
 }
 
-/// One pass over packed rows.
+/// One pass over packed rows, or for a few rows over the weight where it lies.
 #[cfg(feature = "flex")]
 pub(super) mod cpu {
+    use burn::tensor::DType;
+    use half::bf16;
+
     use super::AdaptedLinear;
     use crate::ops::cpu::prelude::*;
+    use crate::ops::op::FusedOp;
 
-    /// The matrix of every group, packed by `pack`.
-    fn packed_factor(factor: FlexTensor, pack: impl Fn(Matrix<'_>) -> Panels) -> Vec<Panels> {
-        let factor = contiguous(factor);
-        let [_, rows, columns] = factor.shape().dims();
-        let matrices = slice(&factor).chunks_exact((rows * columns).max(1));
-        matrices.map(|values| pack(Matrix::new(values, rows, columns))).collect()
+    /// `x·W + bias + scale · x·A·B` with the matrices or their transposes.
+    struct Layer<'a> {
+        /// `[rows, depth]`, row-major.
+        x: &'a [f32],
+        rows: usize,
+        /// The dense matrix; without it only the product with the first factor is computed.
+        weight: Option<&'a FlexTensor>,
+        transposed: bool,
+        bias: Option<&'a [f32]>,
+        /// Both factors of each group of rows.
+        factors: Option<[Vec<Matrix<'a>>; 2]>,
+        scale: f64,
+        /// `true` if the products are added to what is there.
+        adds: bool,
     }
 
-    /// `weight` packed as it is stored or transposed, whichever way its numbers lie.
-    fn packed_weight(weight: &FlexTensor, transposed: bool) -> Panels {
-        let shape = weight.shape();
-        let turned = weight.transpose(0, 1);
-        // A transposed view of a checkpoint is packed from where it lies.
-        let (tensor, matrix_shape, view) = if !weight.is_contiguous() && turned.is_contiguous() {
-            (turned, [shape[1], shape[0]], true)
-        } else {
-            (contiguous(weight.clone()), [shape[0], shape[1]], false)
-        };
-        let matrix = Matrix::new(slice(&tensor), matrix_shape[0], matrix_shape[1]);
-        pack_wide(if view == transposed { matrix } else { matrix.transposed() })
+    impl Layer<'_> {
+        /// Writes the output and the scaled products with the first factor.
+        fn run(self, out: &mut [f32], hidden: &mut [f32]) {
+            let Self { x, rows, transposed, bias, adds, .. } = self;
+            if x.is_empty() {
+                return;
+            }
+            let (depth, scale) = (x.len() / rows, self.scale as f32);
+            let factors = self.factors.as_ref();
+            let weight = self.weight.map(Weight::new);
+            if rows <= THIN {
+                let base = weight.as_ref().map(|weight| weight.dense(transposed));
+                let low = factors.map(|[down, up]| ThinLow { down, up, scale });
+                return ThinProduct { x, base, bias, low, adds }.run(rows, out, hidden);
+            }
+            let base = weight.map(|weight| pack_wide(weight.matrix(transposed)));
+            let pack = |factor: &[Matrix<'_>], width| -> Vec<_> {
+                factor.iter().map(|&matrix| Panels::pack(matrix, width)).collect()
+            };
+            let packed = factors.map(|[down, up]| (pack(down, lanes()), pack(up, panel_width())));
+            let low = packed.as_ref().map(|(down, up)| Low { down, up, scale });
+            let x = Matrix::new(x, rows, depth);
+            Product { x, base: base.as_ref(), bias, low, adds }.run(out, hidden);
+        }
+    }
+
+    /// The matrix of every group.
+    fn matrices(factor: &FlexTensor) -> Vec<Matrix<'_>> {
+        let [groups, rows, columns] = factor.shape().dims();
+        let values = slice(factor);
+        let size = rows * columns;
+        (0..groups).map(|i| Matrix::new(&values[i * size..][..size], rows, columns)).collect()
     }
 
     pub(crate) fn forward(op: &AdaptedLinear, x: Operands<Flex>, save: bool) -> Fused<Flex> {
@@ -151,36 +197,75 @@ pub(super) mod cpu {
         Fused { out, saved }
     }
 
+    /// A few rows in half precision: the weight is widened as it is read, and the result is rounded once. More rows meet
+    /// the composite.
+    pub(crate) fn forward_half(op: &AdaptedLinear, x: Operands<Flex>, _: bool) -> Fused<Flex> {
+        let saved = Operands::of([]);
+        let [n, tokens, depth] = x.first().shape().dims();
+        let weight = x.tensors[1].as_ref().filter(|weight| weight.dtype() == DType::BF16);
+        let is_dense = x.tensors[3].is_none();
+        let Some(weight) = weight.filter(|_| is_dense && n * tokens <= THIN && depth > 0) else {
+            return Fused { out: op.composite::<Flex>(x), saved };
+        };
+        let weight = Weight::new(weight);
+        let base = weight.dense(false);
+        let widen = |x: &FlexTensor| -> Vec<f32> {
+            let x = x.to_contiguous();
+            let values: &[bf16] = x.as_slice().expect("contiguous numbers of half precision");
+            values.iter().map(|value| value.to_f32()).collect()
+        };
+        let bias = x.tensors[2].as_ref().map(widen);
+        let (x, bias) = (widen(x.first()), bias.as_deref());
+        let mut out = vec![0.0; n * tokens * base.columns()];
+        let product = ThinProduct { x: &x, base: Some(base), bias, low: None, adds: false };
+        product.run(n * tokens, &mut out, &mut []);
+        let out: Vec<bf16> = out.into_iter().map(bf16::from_f32).collect();
+        Fused { out: tensor(out, [n, tokens, base.columns()]), saved }
+    }
+
     /// The output and, with factors, `s` as `[groups, rows, rank]`.
     pub(in crate::ops) fn layer(x: Operands<Flex>, scale: f64) -> (FlexTensor, Option<FlexTensor>) {
         let ([x, weight], [bias, a, b]) = x.parts();
         let (x, bias) = (contiguous(x), bias.map(contiguous));
-        let [n, tokens, depth] = x.shape().dims();
-        let columns = weight.shape()[1];
-        let base = packed_weight(&weight, false);
-        let [groups, _, rank] = a.as_ref().map_or([1, 0, 0], |a| a.shape().dims());
-        let factors = a.zip(b).map(|(a, b)| {
-            (packed_factor(a, |m| Panels::pack(m, lanes())), packed_factor(b, pack_wide))
-        });
-        let mut out = zeros(n * tokens * columns);
-        let mut hidden = vec![0.0; n * tokens * rank];
-        let low = factors.as_ref().map(|(down, up)| Low { down, up, scale: scale as f32 });
-        let rows = Matrix::new(slice(&x), n * tokens, depth);
-        let bias = bias.as_ref().map(slice);
-        Product { x: rows, base: Some(&base), bias, low, adds: false }.run(&mut out, &mut hidden);
+        let [n, tokens, _] = x.shape().dims();
+        let (rows, columns) = (n * tokens, weight.shape()[1]);
+        let factors = a.zip(b).map(|(a, b)| [contiguous(a), contiguous(b)]);
+        let [groups, _, rank] = factors.as_ref().map_or([1, 0, 0], |[a, _]| a.shape().dims());
+        let mut out = zeros(rows * columns);
+        let mut hidden = vec![0.0; rows * rank];
+        Layer {
+            x: slice(&x),
+            rows,
+            weight: Some(&weight),
+            transposed: false,
+            bias: bias.as_ref().map(slice),
+            factors: factors.as_ref().map(|factors| factors.each_ref().map(matrices)),
+            scale,
+            adds: false,
+        }
+        .run(&mut out, &mut hidden);
         let hidden =
-            low.is_some().then(|| tensor(hidden, [groups, n / groups.max(1) * tokens, rank]));
+            factors.is_some().then(|| tensor(hidden, [groups, rows / groups.max(1), rank]));
         (tensor(out, [n, tokens, columns]), hidden)
     }
 
     /// Gradient of `x` with a plain weight, `dy·Wᵀ`.
     pub(in crate::ops) fn input_gradient(weight: &FlexTensor, grad: &FlexTensor) -> FlexTensor {
-        let (grad, base) = (contiguous(grad.clone()), packed_weight(weight, true));
-        let [n, tokens, d_output] = grad.shape().dims();
+        let grad = contiguous(grad.clone());
+        let [n, tokens, _] = grad.shape().dims();
         let d_input = weight.shape()[0];
         let mut d_x = zeros(n * tokens * d_input);
-        Product::plain(Matrix::new(slice(&grad), n * tokens, d_output), &base)
-            .run(&mut d_x, &mut []);
+        Layer {
+            x: slice(&grad),
+            rows: n * tokens,
+            weight: Some(weight),
+            transposed: true,
+            bias: None,
+            factors: None,
+            scale: 1.0,
+            adds: false,
+        }
+        .run(&mut d_x, &mut []);
         tensor(d_x, [n, tokens, d_input])
     }
 
@@ -212,7 +297,8 @@ pub(super) mod cpu {
         let [n, tokens, d_input] = x.shape().dims();
         let (rows, d_output) = (n * tokens, weight.shape()[1]);
         let (x_values, g) = (slice(&x), slice(&grad));
-        let [groups, _, rank] = a.as_ref().map_or([1, 0, 0], |a| a.shape().dims());
+        let factors = a.zip(b).map(|(a, b)| [contiguous(b), contiguous(a)]);
+        let [groups, rank, _] = factors.as_ref().map_or([1, 0, 0], |[b, _]| b.shape().dims());
         let adds = acc.iter().any(Option::is_some);
         let [grad_x_acc, grad_h_acc] = acc;
         let start = |acc: Option<FlexTensor>, shape: [usize; 3]| {
@@ -222,15 +308,19 @@ pub(super) mod cpu {
         let mut d_x = needs_grad[0].then(|| start(grad_x_acc, [n, tokens, d_input]));
         let mut h = start(grad_h_acc, [groups, rows / groups.max(1), rank]);
         if needs_grad[0] || needs_grad[3] {
-            let base = needs_grad[0].then(|| packed_weight(&weight, true));
-            let factors = a.zip(b).map(|(a, b)| {
-                let down = packed_factor(b, |m| Panels::pack(m.transposed(), lanes()));
-                (down, packed_factor(a, |m| pack_wide(m.transposed())))
-            });
-            let low = factors.as_ref().map(|(down, up)| Low { down, up, scale: scale as f32 });
-            let g = Matrix::new(g, rows, d_output);
-            Product { x: g, base: base.as_ref(), bias: None, low, adds }
-                .run(d_x.as_mut().map(slice_mut).unwrap_or_default(), slice_mut(&mut h));
+            let transposes =
+                |factor| matrices(factor).into_iter().map(Matrix::transposed).collect();
+            Layer {
+                x: g,
+                rows,
+                weight: needs_grad[0].then_some(&weight),
+                transposed: true,
+                bias: None,
+                factors: factors.as_ref().map(|factors| factors.each_ref().map(transposes)),
+                scale,
+                adds,
+            }
+            .run(d_x.as_mut().map(slice_mut).unwrap_or_default(), slice_mut(&mut h));
         }
         let d_a = needs_grad[3].then(|| {
             let turned = transposed_product(slice(&h), x_values, rank, d_input, groups);

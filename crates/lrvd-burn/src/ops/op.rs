@@ -44,8 +44,17 @@ type Gradient<B, O> = fn(&O, Upstream<'_, B>) -> Operands<B>;
 pub struct Form<B: Backend, O> {
     /// The output and, if asked to save, what `gradient` reads.
     pub(crate) forward: Forward<B, O>,
-    /// Gradients of the operands, at least where needed; `None` of a constant.
-    pub(crate) gradient: Option<Gradient<B, O>>,
+    pub(crate) derivative: Derivative<B, O>,
+}
+
+/// Derivative of a fused form.
+pub(crate) enum Derivative<B: Backend, O> {
+    /// The output is constant.
+    Zero,
+    /// Gradients of the operands, at least where needed.
+    ByHand(Gradient<B, O>),
+    /// The form is for passes without a gradient; with one the composite runs, and Burn differentiates it.
+    OfComposite,
 }
 
 /// An output, and what its gradient reads.
@@ -229,12 +238,14 @@ impl LrvdBackend for burn_cubecl::CubeBackend {
 
 impl<B: Forms, C: CheckpointStrategy> LrvdBackend for Autodiff<B, C> {
     fn fused<O: FusedOp>(op: O, x: Operands<Self>) -> FloatTensor<Self> {
-        let Some(Form { forward, gradient }) = form_for::<B, O>(x.first()) else {
-            // As Burn differentiates it.
-            return op.composite::<Self>(x);
-        };
-        let Some(gradient) = gradient else {
-            return <Self as AutodiffBackend>::from_inner(forward(&op, inner(x), false).out);
+        let (forward, gradient) = match form_for::<B, O>(x.first()) {
+            None | Some(Form { derivative: Derivative::OfComposite, .. }) => {
+                return op.composite::<Self>(x);
+            }
+            Some(Form { forward, derivative: Derivative::Zero }) => {
+                return <Self as AutodiffBackend>::from_inner(forward(&op, inner(x), false).out);
+            }
+            Some(Form { forward, derivative: Derivative::ByHand(gradient) }) => (forward, gradient),
         };
         // A node with more parents than operands would change the order in which Burn sums the gradients of a tensor.
         let run = match x.tensors.len() {
@@ -319,15 +330,16 @@ macro_rules! forms {
         fn cpu(
             dtype: burn::tensor::DType,
         ) -> Option<$crate::ops::op::Form<burn::backend::Flex, Self>> {
-            let form =
-                $crate::ops::op::Form { forward: cpu::forward, gradient: Some(cpu::gradient) };
+            let derivative = $crate::ops::op::Derivative::ByHand(cpu::gradient);
+            let form = $crate::ops::op::Form { forward: cpu::forward, derivative };
             (dtype == burn::tensor::DType::F32).then_some(form)
         }
     };
     (@cube) => {
         #[cfg(feature = "cube")]
         fn cube() -> Option<$crate::ops::op::Form<burn_cubecl::CubeBackend, Self>> {
-            Some($crate::ops::op::Form { forward: cube::forward, gradient: Some(cube::gradient) })
+            let derivative = $crate::ops::op::Derivative::ByHand(cube::gradient);
+            Some($crate::ops::op::Form { forward: cube::forward, derivative })
         }
     };
 }

@@ -43,7 +43,10 @@ impl FusedOp for QuantizedLinear {
     fn cpu(dtype: burn::tensor::DType) -> Option<op::Form<burn::backend::Flex, Self>> {
         use burn::tensor::DType;
         match dtype {
-            DType::F32 => Some(op::Form { forward: cpu::forward, gradient: Some(cpu::gradient) }),
+            DType::F32 => {
+                let derivative = op::Derivative::ByHand(cpu::gradient);
+                Some(op::Form { forward: cpu::forward, derivative })
+            }
             _ => Some(form()),
         }
     }
@@ -58,7 +61,7 @@ impl FusedOp for QuantizedLinear {
 fn form<B: LrvdBackend>() -> op::Form<B, QuantizedLinear> {
     op::Form {
         forward: |_, x, save| op::Fused { saved: saved(&x, save), out: forward(x) },
-        gradient: Some(|_, op::Upstream { saved, grad, .. }| {
+        derivative: op::Derivative::ByHand(|_, op::Upstream { saved, grad, .. }| {
             let weight = Value::<B>(QuantizedLinear::weight(&saved, &grad));
             let (grad, [d_input, d_output]) =
                 (Value::<B>(grad), [weight.shape()[0], weight.shape()[1]]);
@@ -97,10 +100,32 @@ mod cpu {
     use crate::ops::cpu::prelude::*;
 
     pub(crate) fn forward(_: &QuantizedLinear, x: Operands<Flex>, save: bool) -> Fused<Flex> {
-        let (saved, weight) = (super::saved(&x, save), QuantizedLinear::weight(&x, x.first()));
+        let saved = super::saved(&x, save);
+        if let Some(out) = thin(&x) {
+            return Fused { out, saved };
+        }
+        let weight = QuantizedLinear::weight(&x, x.first());
         let ([x], [bias]) = x.parts();
         let (out, _) = layer(Operands::some([Some(x), Some(weight), bias, None, None]), 1.0);
         Fused { out, saved }
+    }
+
+    /// The product of a few rows, which dequantises numbers as it meets them.
+    fn thin(x: &Operands<Flex>) -> Option<FlexTensor> {
+        let weight = Weight::quantized(x.quantized.as_ref()?)?;
+        let ([x], [bias]) = x.clone().parts();
+        let (x, bias) = (contiguous(x), bias.map(contiguous));
+        let base = weight.dense(false);
+        let [n, tokens, _] = x.shape().dims();
+        let rows = n * tokens;
+        if rows > THIN || slice(&x).is_empty() {
+            return None;
+        }
+        let mut out = vec![0.0; rows * base.columns()];
+        let bias = bias.as_ref().map(slice);
+        let product = ThinProduct { x: slice(&x), base: Some(base), bias, low: None, adds: false };
+        product.run(rows, &mut out, &mut []);
+        Some(tensor(out, [n, tokens, base.columns()]))
     }
 
     pub(crate) fn gradient(_: &QuantizedLinear, x: Upstream<'_, Flex>) -> Operands<Flex> {

@@ -44,7 +44,7 @@ where
             let x = Tensor::from_primitive::<B>(x);
             op::Fused { out: primitive((op.0)(x, Tensor::from_primitive::<B>(parameters))), saved }
         },
-        gradient: Some(|op, op::Upstream { saved, grad, needs_grad }| {
+        derivative: op::Derivative::ByHand(|op, op::Upstream { saved, grad, needs_grad }| {
             let [x, parameters] = saved.all();
             let x = Tensor::from_primitive::<B>(x).autodiff().require_grad();
             let parameters = Tensor::from_primitive::<B>(parameters).autodiff().require_grad();

@@ -49,12 +49,13 @@ impl FusedOp for StandardNormal {
 
     #[cfg(feature = "flex")]
     fn cpu(dtype: DType) -> Option<op::Form<burn::backend::Flex, Self>> {
-        (dtype == DType::F32).then_some(op::Form { forward: cpu::forward, gradient: None })
+        (dtype == DType::F32)
+            .then_some(op::Form { forward: cpu::forward, derivative: op::Derivative::Zero })
     }
 
     #[cfg(feature = "cube")]
     fn cube() -> Option<op::Form<burn_cubecl::CubeBackend, Self>> {
-        Some(op::Form { forward: cube::forward, gradient: None })
+        Some(op::Form { forward: cube::forward, derivative: op::Derivative::Zero })
     }
 }
 

@@ -93,11 +93,15 @@ pub(crate) fn each_of_many_rows(f: Check) {
 }
 
 fn linear_cases(f: Check) {
-    // Sequences, tokens, features in and out, groups, rank: one row and column; draws per sequence; two
-    // members; a depth of more than one block, more rows and columns than one tile, ranks beyond a vector.
+    // Sequences, tokens, features in and out, groups, rank: one row and column; products of few rows; draws per
+    // sequence; two members; a depth of more than one block, more rows and columns than one tile, ranks beyond a vector.
     for [n, t, i, o, g, r] in [
         [2, 3, 5, 7, 1, 2],
         [1, 1, 1, 1, 1, 1],
+        [1, 1, 203, 9, 1, 3],
+        [2, 1, 6, 205, 2, 2],
+        [3, 1, 5, 17, 1, 2],
+        [4, 1, 7, 10, 4, 3],
         [3, 5, 4, 9, 3, 3],
         [4, 2, 6, 2, 2, 5],
         [2, 21, 203, 37, 2, 17],

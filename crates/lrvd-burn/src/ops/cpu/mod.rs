@@ -12,10 +12,11 @@ mod panels;
 mod product;
 mod skinny;
 mod special;
+mod thin;
 
 use std::ops::AddAssign;
 
-use burn::tensor::{Shape, TensorData};
+use burn::tensor::{Element, Shape, TensorData};
 use burn_flex::FlexTensor;
 use lrvd_core::noise::{self, NoiseKey};
 use rayon::prelude::*;
@@ -27,9 +28,10 @@ pub(crate) mod prelude {
 
     pub(crate) use super::heads::{Heads, softmax_gradient_rows, softmax_rows};
     pub(crate) use super::panels::{Matrix, Panels, lanes};
-    pub(crate) use super::product::{Low, Product, pack_wide, product};
+    pub(crate) use super::product::{Low, Product, pack_wide, panel_width, product};
     pub(crate) use super::skinny::transposed_product;
     pub(crate) use super::special::{exp, ln, ln_1p, normal};
+    pub(crate) use super::thin::{THIN, ThinLow, ThinProduct, Weight};
     pub(crate) use super::{
         TASK, contiguous, fill_normal, in_place, rows_per_task, run, slice, slice_mut, sum,
         sum_pairs, sum_rows, tensor, wide, zeros,
@@ -77,7 +79,7 @@ pub(crate) fn slice_mut(tensor: &mut FlexTensor) -> &mut [f32] {
 }
 
 /// A tensor that takes over `values`.
-pub(crate) fn tensor(values: Vec<f32>, shape: impl Into<Shape>) -> FlexTensor {
+pub(crate) fn tensor<E: Element>(values: Vec<E>, shape: impl Into<Shape>) -> FlexTensor {
     FlexTensor::from_data(TensorData::new(values, shape.into()))
 }
 

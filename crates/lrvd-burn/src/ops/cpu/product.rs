@@ -11,22 +11,25 @@ use rayon::prelude::*;
 use super::panels::{Matrix, Panels, lanes};
 
 /// Depth of a block: a panel of it and the rows that meet it fit the first caches.
-const DEPTH: usize = 192;
+pub(super) const DEPTH: usize = 192;
 /// Rows of the tiles that end a task.
 const REST: usize = 4;
 /// Numbers of the widest tile's row.
 const WIDEST: usize = 32;
 /// Multiplications below which a product stays on the calling thread.
-const SMALL: usize = 1 << 18;
+pub(super) const SMALL: usize = 1 << 18;
 
-/// Columns of a panel of the dense matrix on a machine with `lanes` numbers in a vector.
-fn panel_width(lanes: usize) -> usize {
-    if lanes == 4 { 16 } else { 2 * lanes }
+/// Columns of a panel of the dense matrix on this machine.
+pub(crate) fn panel_width() -> usize {
+    match lanes() {
+        4 => 16,
+        lanes => 2 * lanes,
+    }
 }
 
 /// `matrix` as the right side of a [`Product`].
 pub(crate) fn pack_wide(matrix: Matrix<'_>) -> Panels {
-    Panels::pack(matrix, panel_width(lanes()))
+    Panels::pack(matrix, panel_width())
 }
 
 /// `x·base` on the calling thread.
