@@ -6,7 +6,6 @@ use std::path::Path;
 
 use burn::tensor::{DType, Device};
 use lrvd_burn::adapter::Extension;
-use lrvd_burn::host::HostAdapter;
 use lrvd_burn::model::NamedModule;
 use lrvd_burn::prune::statistics;
 use lrvd_burn::train::{Fitting, Inputs, PassWatch, Prediction, TokenAnswers};
@@ -368,16 +367,16 @@ pub fn energy_records(
     config: &Config,
 ) -> Result<BTreeMap<String, EnergyRecord>> {
     let learned = statistics(model, config.statistic_options())?;
-    let mut hosts = Vec::new();
+    let mut updates = Vec::new();
     model.visit_layers(&mut |path, layer| {
         let is_ordered = matches!(layer.extension(), Some(Extension::Posterior(_)));
         if let Some(adapter) = layer.low_rank().filter(|a| is_ordered && a.rank() >= 2) {
-            hosts.push((path.to_owned(), HostAdapter::read(adapter)));
+            updates.push((path.to_owned(), adapter.host_factors()));
         }
     });
     let mut records = BTreeMap::new();
-    for (path, host) in hosts {
-        let Ok(energy) = UpdateEnergy::new(&host.a, &host.b, host.rank) else {
+    for (path, factors) in updates {
+        let Ok(energy) = UpdateEnergy::new(&factors) else {
             // Shares are undefined for an update of norm 0.
             continue;
         };

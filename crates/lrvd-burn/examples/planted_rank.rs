@@ -20,16 +20,16 @@ use clap::{Args, Parser, ValueEnum, value_parser};
 use lrvd_burn::adapter::{ArdHyper, Extension, Posterior, Prior};
 use lrvd_burn::burn::module::Module;
 use lrvd_burn::burn::tensor::{Device, Tensor, TensorData};
-use lrvd_burn::core::family::clamp_log_variance;
 use lrvd_burn::core::kl::ArdScales;
 use lrvd_burn::core::linalg::{svd, times, times_transposed, transpose};
 use lrvd_burn::core::metrics::Predictions;
 use lrvd_burn::core::noise::{Draws, NoiseKey, Stream};
+use lrvd_burn::core::posterior::clamp_log_variance;
 use lrvd_burn::core::prune::{PruneRule, StatisticAggregate, StatisticOptions};
 use lrvd_burn::core::schedule::{KlDivisor, KlSchedule};
-use lrvd_burn::core::svd::singular_factors;
+use lrvd_burn::core::svd::{SingularFactors, singular_factors};
+use lrvd_burn::core::{Factors, Posterior as CorePosterior};
 use lrvd_burn::gauge::rotate_to_singular_basis;
-use lrvd_burn::host::HostAdapter;
 use lrvd_burn::optimizer::GroupRates;
 use lrvd_burn::parameters::ParameterValue as _;
 use lrvd_burn::train::{
@@ -257,7 +257,8 @@ impl Method<Student> for Rotated {
     ) -> Result<Option<RankChange>, lrvd_burn::Error> {
         if when == UpdatePhase::AfterUpdate && step.sizes.step + 1 == self.after {
             let adapters = step.model.layer.iter().filter_map(AdaptedLinear::low_rank);
-            let carried = adapters.map(|adapter| log_variances(&HostAdapter::read(adapter)));
+            let posteriors = adapters.filter_map(|adapter| adapter.host_posterior().transpose());
+            let carried = posteriors.map(|posterior| log_variances(&posterior?));
             let carried = carried.collect::<Result<Vec<_>, _>>()?;
             rotate_to_singular_basis(step.model)?;
             for (layer, values) in step.model.layer.iter_mut().zip(carried) {
@@ -292,18 +293,20 @@ impl Method<Student> for Rotated {
 /// ```text
 /// Σ Var ΔW = Σ_k d_input·‖b_k‖²·v[k] + d_output·‖a_k‖²·v[k] + d_input·d_output·v[k]²
 /// ```
-fn log_variances(old: &HostAdapter) -> Result<Vec<f64>, lrvd_burn::core::Error> {
-    let HostAdapter { rank, d_input, d_output, .. } = *old;
-    let new = singular_factors(&old.a, &old.b, rank)?;
-    let noise = old.noise.iter().flat_map(|noise| &noise.a);
+fn log_variances(posterior: &CorePosterior) -> Result<Vec<f64>, lrvd_burn::core::Error> {
+    let old = posterior.factors();
+    let Factors { rank, d_input, d_output, .. } = *old;
+    let SingularFactors { values, factors: new } = singular_factors(old)?;
+    let [old_b, new_b] = [old, &new].map(Factors::b_by_rank);
+    let noise = posterior.noise().a.iter();
     let v: Vec<f64> = noise.map(|&l| clamp_log_variance(l).exp()).collect();
     let mean = v.iter().sum::<f64>() / rank.max(1) as f64;
     // [directions, ranks]
     let overlaps = [
         times_transposed(&new.a, &old.a, rank, d_input, rank),
-        times_transposed(&new.b, &old.b, rank, d_output, rank),
+        times_transposed(&new_b, &old_b, rank, d_output, rank),
     ];
-    let least = 1e-10 * new.values.first().copied().unwrap_or(0.0);
+    let least = 1e-10 * values.first().copied().unwrap_or(0.0);
     let carried = |(i, &value): (usize, &f64)| {
         if value <= least {
             return mean;
@@ -314,7 +317,7 @@ fn log_variances(old: &HostAdapter) -> Result<Vec<f64>, lrvd_burn::core::Error> 
         };
         (through(&overlaps[1]) * through(&overlaps[0])).sqrt()
     };
-    let directions: Vec<f64> = new.values.iter().enumerate().map(carried).collect();
+    let directions: Vec<f64> = values.iter().enumerate().map(carried).collect();
     // The parts of the total that are linear and quadratic in the variances.
     let parts = |a: &[f64], b: &[f64], v: &[f64]| {
         let square = |factor: &[f64], width: usize, k: usize| -> f64 {
@@ -326,9 +329,9 @@ fn log_variances(old: &HostAdapter) -> Result<Vec<f64>, lrvd_burn::core::Error> 
             (linear + v * (of_a + of_b), quadratic + (d_input * d_output) as f64 * v * v)
         })
     };
-    let (linear, quadratic) = parts(&old.a, &old.b, &v);
+    let (linear, quadratic) = parts(&old.a, &old_b, &v);
     let total = linear + quadratic;
-    let (linear, quadratic) = parts(&new.a, &new.b, &directions);
+    let (linear, quadratic) = parts(&new.a, &new_b, &directions);
     let root = (linear * linear + 4.0 * quadratic * total).sqrt();
     let scale = if total > 0.0 { 2.0 * total / (linear + root) } else { 1.0 };
     Ok(directions.iter().map(|v| clamp_log_variance((scale * v).ln())).collect())

@@ -9,11 +9,10 @@ use std::collections::BTreeMap;
 
 use burn::tensor::TensorData;
 use lrvd_core::linalg::transpose;
-use lrvd_core::svd::singular_factors;
+use lrvd_core::svd::{SingularFactors, singular_factors};
 
 use crate::adapter::Extension;
 use crate::error::Error;
-use crate::host::HostAdapter;
 use crate::model::{NamedModule, adapters};
 use crate::parameters::ParameterValue;
 
@@ -35,19 +34,17 @@ pub fn rotate_to_singular_basis(
             let what = "cannot be rotated: expected two factors, with a posterior or without noise";
             return Err(Error::layer(&attached.path, what));
         }
-        let host = HostAdapter::read(adapter);
-        let factors = singular_factors(&host.a, &host.b, host.rank)?;
-        rotated.insert(attached.path.to_string(), factors);
+        rotated.insert(attached.path.to_string(), singular_factors(&adapter.host_factors())?);
     }
     let mut spectra = BTreeMap::new();
     model.visit_layers_mut(&mut |path, layer| {
-        let Some(factors) = rotated.remove(path) else { return };
+        let Some(SingularFactors { values, factors }) = rotated.remove(path) else { return };
         layer.edit(|adapter| {
             let [width, rank] = adapter.a.val().dims();
             let columns = transpose(&factors.a, rank, width);
             adapter.a.set_data(TensorData::new(columns, [width, rank]));
-            adapter.b.set_data(TensorData::new(factors.b, adapter.b.val().dims()));
-            let spectrum = factors.values.iter().map(|value| adapter.scaling * value).collect();
+            adapter.b.set_data(TensorData::new(factors.b_by_rank(), adapter.b.val().dims()));
+            let spectrum = values.iter().map(|value| adapter.scaling * value).collect();
             spectra.insert(path.to_owned(), spectrum);
         });
     });

@@ -7,7 +7,6 @@ use lrvd_core::prune::{PruneRule, StatisticOptions, rank_statistic};
 
 use crate::adapter::{Attached, Extension, LowRankAdapter, Posterior};
 use crate::error::Error;
-use crate::host::HostAdapter;
 use crate::model::{NamedModule, adapters};
 use crate::optimizer::{AdamW, NamedGradients};
 
@@ -29,8 +28,8 @@ pub fn statistics(
 ) -> Result<BTreeMap<String, Vec<f64>>, Error> {
     let mut found = BTreeMap::new();
     for attached in adapters(model) {
-        let host = attached.low_rank().map(HostAdapter::read);
-        if let Some(posterior) = host.as_ref().map(HostAdapter::posterior).transpose()?.flatten() {
+        let posterior = attached.low_rank().map(LowRankAdapter::host_posterior).transpose()?;
+        if let Some(posterior) = posterior.flatten() {
             found.insert(attached.path.to_string(), rank_statistic(&posterior, options)?);
         }
     }
@@ -149,7 +148,7 @@ mod tests {
     }
 
     fn noise(layer: &AdaptedLinear) -> Vec<f64> {
-        HostAdapter::read(layer.low_rank().unwrap()).noise.unwrap().a
+        layer.low_rank().unwrap().host_posterior().unwrap().unwrap().noise().a.clone()
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! The share of the update that the first `k` rank components carry, in a given order.
 
-use crate::error::{Error, check_length, check_range, row_count};
+use crate::error::{Error, check_length, check_range};
 use crate::linalg::times_transposed;
+use crate::posterior::Factors;
 use crate::svd::singular_factors;
 
 /// Area under a curve `E(1..r)` by trapezoids from `E(0) = 0`: `(Σ_{k<r} E(k) + ½·E(r)) / r`.
@@ -21,7 +22,7 @@ pub struct UpdateEnergy {
 }
 
 impl UpdateEnergy {
-    /// Prepares rank-major factors `a [rank, d_input]` and `b [rank, d_output]`.
+    /// Prepares the update of `factors`; `a[k]` is a row of A, `b[k]` a column of B.
     ///
     /// ```text
     /// H[i,j] = ⟨b[i], b[j]⟩ · ⟨a[i], a[j]⟩ = ⟨outer(b[i], a[i]), outer(b[j], a[j])⟩
@@ -31,11 +32,12 @@ impl UpdateEnergy {
     /// # Errors
     ///
     /// `‖ΔW‖²` is not positive (to working precision): there is nothing to capture. Rank 0 is legal.
-    pub fn new(a: &[f64], b: &[f64], rank: usize) -> Result<Self, Error> {
-        let d_input = row_count("a", a, rank)?;
-        let d_output = row_count("b", b, rank)?;
+    pub fn new(factors: &Factors) -> Result<Self, Error> {
+        let mut singular_values = singular_factors(factors)?.values;
+        let Factors { rank, d_input, d_output, ref a, .. } = *factors;
+        let b = factors.b_by_rank();
         let a_gram = times_transposed(a, a, rank, d_input, rank);
-        let b_gram = times_transposed(b, b, rank, d_output, rank);
+        let b_gram = times_transposed(&b, &b, rank, d_output, rank);
         let overlap: Vec<f64> = a_gram.iter().zip(&b_gram).map(|(x, y)| x * y).collect();
         let total: f64 = overlap.iter().sum();
         let scale: f64 = overlap.iter().map(|v| v.abs()).sum();
@@ -43,7 +45,6 @@ impl UpdateEnergy {
             let least = (f64::EPSILON * scale).next_up();
             check_range("energy of the update", total, least, f64::MAX)?;
         }
-        let mut singular_values = singular_factors(a, b, rank)?.values;
         singular_values.truncate(d_input.min(d_output));
         Ok(Self { overlap, total, singular_values })
     }
@@ -165,7 +166,7 @@ pub fn normalised_gap(auc: f64, auc_random: f64, auc_svd: f64) -> Result<f64, Er
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::testing::assert_near;
+    use crate::testing::{assert_near, factors};
 
     #[test]
     fn orders_areas_and_gaps() {
@@ -175,12 +176,12 @@ mod tests {
         assert!((normalised_gap(0.8, 0.6, 1.0).unwrap() - 0.5).abs() < 1e-15);
         assert!(normalised_gap(1.0, 1.0, 1.0).is_err());
         let b = [1.0, 1.0];
-        let update = UpdateEnergy::new(&[1.0, 0.0, 0.0, 2.0], &b, 2).unwrap();
+        let update = UpdateEnergy::new(&factors(2, &[1.0, 0.0, 0.0, 2.0], &b)).unwrap();
         for wrong in [&[0, 0][..], &[0, 2], &[0]] {
             assert!(update.curve(wrong).is_err(), "{wrong:?}");
         }
-        assert!(UpdateEnergy::new(&[0.0; 4], &b, 2).is_err());
-        let none = UpdateEnergy::new(&[], &[], 0).unwrap();
+        assert!(UpdateEnergy::new(&factors(2, &[0.0; 4], &b)).is_err());
+        let none = UpdateEnergy::new(&factors(0, &[], &[])).unwrap();
         assert!(none.curve(&[]).unwrap().is_empty());
         assert!(none.singular_value_curve().is_empty());
     }
@@ -189,7 +190,7 @@ mod tests {
     fn the_closed_mean_over_orders_is_the_mean() {
         let a = [0.5, -0.25, 1.5, 0.125, 1.0, 0.3, 0.75, -1.25, 0.2];
         let b = [0.2, -0.4, 0.6, 1.1, 0.9, -0.7];
-        let update = UpdateEnergy::new(&a, &b, 3).unwrap();
+        let update = UpdateEnergy::new(&factors(3, &a, &b)).unwrap();
         let mut mean = [0.0; 3];
         for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
             for (m, v) in mean.iter_mut().zip(update.curve(&order).unwrap()) {

@@ -8,8 +8,7 @@
 //! | hierarchical Gaussian, width learned with the rank | [`kl_ard`] | yes |
 
 use crate::error::{Error, check_range};
-use crate::family::VariationalFamily;
-use crate::posterior::{Entry, Factor, Posterior};
+use crate::posterior::{Entry, Factor, Factors, Posterior};
 use crate::special::{compensated_sum, digamma, ln_gamma, logistic, softplus};
 
 /// First fit constant of Molchanov et al. 2017.
@@ -94,18 +93,16 @@ impl LogUniformKl {
 /// # Examples
 ///
 /// ```
-/// # use lrvd_core::{Posterior, kl::kl_log_uniform};
-/// let posterior = Posterior::noise_to_signal(&[1.0, -0.5], &[0.25], &[0.0])?;
-/// let kl = kl_log_uniform(&posterior, Default::default());
+/// # use lrvd_core::{Factors, Noise, Posterior, VariationalFamily, kl::kl_log_uniform};
+/// let means = Factors { rank: 1, d_input: 2, d_output: 1, a: vec![1.0, -0.5], b: vec![0.25] };
+/// let noise = Noise::per_rank(VariationalFamily::NoiseToSignal, vec![0.0]);
+/// let kl = kl_log_uniform(&Posterior::new(means, noise)?, Default::default());
 /// assert!((kl.total() - 3.0 * 0.431_238_950_990).abs() < 1e-11);
 /// # Ok::<(), lrvd_core::Error>(())
 /// ```
-pub fn kl_log_uniform(posterior: &Posterior<'_>, reduction: KlReduction) -> LogUniformKl {
-    let random_width = if posterior.family().has_random_b() {
-        posterior.d_input() + posterior.d_output()
-    } else {
-        posterior.d_input()
-    };
+pub fn kl_log_uniform(posterior: &Posterior, reduction: KlReduction) -> LogUniformKl {
+    let Factors { d_input, d_output, .. } = *posterior.factors();
+    let random_width = if posterior.family().has_random_b() { d_input + d_output } else { d_input };
     let weight = match reduction {
         KlReduction::PerRank if random_width > 0 => 1.0 / random_width as f64,
         _ => 1.0,
@@ -164,14 +161,10 @@ impl ArdKl {
 /// Not negative; depends on group norms only, so rotations of the embedding axes do not change it.
 ///
 /// Source: `MacKay` 1994 (automatic relevance determination).
-pub fn kl_ard(
-    posterior: &Posterior<'_>,
-    prior: ArdPrior,
-    scales: ArdScales,
-) -> Result<ArdKl, Error> {
+pub fn kl_ard(posterior: &Posterior, prior: ArdPrior, scales: ArdScales) -> Result<ArdKl, Error> {
     prior.check()?;
     let family = posterior.family();
-    if family == VariationalFamily::NoiseToSignal {
+    if family.is_relative() {
         let reason = "a zero mean has zero variance, whose divergence from a Gaussian is infinite";
         return Err(family.unsupported("the hierarchical prior", reason));
     }
@@ -179,7 +172,7 @@ pub fn kl_ard(
     let b = if family.has_random_b() {
         group_sums(posterior, Factor::B)
     } else {
-        vec![GroupSums::default(); posterior.rank()]
+        vec![GroupSums::default(); posterior.factors().rank]
     };
     let kl = |g: &GroupSums| scale_kl(prior, g.count, g.signal + g.noise, g.log_variance);
     let mut per_rank = Vec::new();
@@ -221,7 +214,7 @@ impl GroupSums {
     }
 }
 
-fn group_sums(posterior: &Posterior<'_>, factor: Factor) -> Vec<GroupSums> {
+fn group_sums(posterior: &Posterior, factor: Factor) -> Vec<GroupSums> {
     let squares = posterior.rows(factor, |entry| entry.mean * entry.mean);
     let logs = posterior.rows(factor, Entry::log_variance);
     let sums = |(squares, logs): (Vec<f64>, Vec<f64>)| GroupSums {
@@ -310,7 +303,8 @@ fn inverse_gamma_kl(shape: f64, rate: f64, prior_shape: f64, prior_rate: f64) ->
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::testing::{A, B};
+    use crate::posterior::{Noise, VariationalFamily};
+    use crate::testing::{A, B, empty, factors, posterior};
 
     #[test]
     fn the_fit_has_its_limits_and_keeps_its_tail() {
@@ -327,12 +321,12 @@ mod tests {
     fn a_mean_per_rank_times_its_entries_is_the_sum_and_only_random_factors_cost() {
         let l = [-4.0, -3.0];
         let mean = KlReduction::PerRank;
-        let of = |q: &Posterior<'_>| kl_log_uniform(q, KlReduction::Element);
-        let both = Posterior::rank_variance(&A, &B, &l).unwrap();
-        for q in [both, Posterior::noise_to_signal(&A, &B, &l).unwrap()] {
-            assert!((kl_log_uniform(&q, mean).total() * 5.0 - of(&q).total()).abs() < 1e-13);
+        let of = |q: &Posterior| kl_log_uniform(q, KlReduction::Element);
+        let both = posterior(VariationalFamily::RankVariance, l);
+        for q in [&both, &posterior(VariationalFamily::NoiseToSignal, l)] {
+            assert!((kl_log_uniform(q, mean).total() * 5.0 - of(q).total()).abs() < 1e-13);
         }
-        let asym = Posterior::asym_rank_variance(&A, &B, &l).unwrap();
+        let asym = posterior(VariationalFamily::AsymRankVariance, l);
         assert_eq!(of(&asym).a_per_rank, of(&both).a_per_rank);
         assert_eq!(of(&asym).b_per_rank, [0.0, 0.0]);
         assert!((kl_log_uniform(&asym, mean).total() * 3.0 - 3.347_007_498_0).abs() < 1e-9);
@@ -342,7 +336,7 @@ mod tests {
     fn empirical_bayes_has_its_closed_form() {
         let l = [-4.0, -3.0];
         let square = |values: &[f64]| values.iter().map(|m| m * m).sum::<f64>();
-        let q = Posterior::rank_variance(&A, &B, &l).unwrap();
+        let q = posterior(VariationalFamily::RankVariance, l);
         let kl = kl_ard(&q, ArdPrior::EmpiricalBayes, ArdScales::Shared).unwrap();
         for (k, l) in l.iter().enumerate() {
             let signal = square(&A[3 * k..3 * k + 3]) + square(&B[2 * k..2 * k + 2]);
@@ -350,7 +344,7 @@ mod tests {
             assert!((kl.log_relevance[k] - ratio.ln()).abs() < 1e-13);
             assert!((kl.per_rank[k] - 2.5 * (1.0 / ratio).ln_1p()).abs() < 1e-13);
         }
-        let asym = Posterior::asym_rank_variance(&A, &B, &l).unwrap();
+        let asym = posterior(VariationalFamily::AsymRankVariance, l);
         let kl = kl_ard(&asym, ArdPrior::EmpiricalBayes, ArdScales::Separate).unwrap();
         let ratio = 3.0 * l[0].exp() / square(&A[..3]);
         assert!((kl.per_rank[0] - 1.5 * (1.0 / ratio).ln_1p()).abs() < 1e-13);
@@ -361,8 +355,9 @@ mod tests {
         let kl = |scale: f64, scales| {
             let shift = 2.0 * scale.ln();
             let (a, b) = (A.map(|v| v * scale), B.map(|v| v / scale));
-            let noise: [&[f64]; 2] = [&[-4.0 + shift; 6], &[-3.0 - shift; 4]];
-            let q = Posterior::element_variance(2, [&a, &b], noise).unwrap();
+            let family = VariationalFamily::ElementVariance;
+            let noise = Noise { family, a: vec![-4.0 + shift; 6], b: vec![-3.0 - shift; 4] };
+            let q = Posterior::new(factors(2, &a, &b), noise).unwrap();
             kl_ard(&q, ArdPrior::EmpiricalBayes, scales).unwrap()
         };
         let [before, after] = [1.0, 3.0].map(|scale| kl(scale, ArdScales::Separate));
@@ -374,12 +369,11 @@ mod tests {
 
     #[test]
     fn the_multiplicative_family_is_an_error_and_rank_zero_is_not() {
-        let ratio = Posterior::noise_to_signal(&A, &B, &[0.0; 2]).unwrap();
+        let ratio = posterior(VariationalFamily::NoiseToSignal, [0.0; 2]);
         let error = kl_ard(&ratio, ArdPrior::EmpiricalBayes, ArdScales::Shared).unwrap_err();
         assert!(error.to_string().contains("`noise-to-signal`"));
-        let none = Posterior::rank_variance(&[], &[], &[]).unwrap();
         let prior = ArdPrior::InverseGamma { shape: 1e-3, rate: 1e-3 };
-        assert_eq!(kl_ard(&none, prior, ArdScales::Separate).unwrap().total(), 0.0);
+        assert_eq!(kl_ard(&empty(), prior, ArdScales::Separate).unwrap().total(), 0.0);
     }
 
     #[test]

@@ -8,8 +8,8 @@
 //! | Symbol   | Identifier      | Shape                          | Unit        |
 //! |----------|-----------------|--------------------------------|-------------|
 //! | `r`      | `rank`          | scalar                         | components  |
-//! | `A`, `μ` | `a_mean`        | `[rank, d_input]`              | weight      |
-//! | `B`, `μ` | `b_mean`        | `[rank, d_output]`, rank-major | weight      |
+//! | `A`, `μ` | `a`             | `[rank, d_input]`              | weight      |
+//! | `B`, `μ` | `b`             | `[d_output, rank]`             | weight      |
 //! | `ℓ`      | `log_variance`  | `[rank]` or per entry          | ln(weight²) |
 //! | `a`      | `log_alpha`     | per entry or `[rank]`          | ln of σ²/μ² |
 //! | `c`      | `scaling`       | scalar, `lora_alpha / initial_rank` | ratio  |
@@ -21,14 +21,12 @@
 //! | `β`      | `kl_weight`     | scalar                         | ratio       |
 //! | `τ`      | `log_alpha_threshold` | scalar                   | ln of σ²/μ² |
 //!
-//! Adapter files store B as `[d_output, rank]`; here both factors are rank-major, so that a rank
-//! component is a row of either.
+//! Both factors have the orientation of PEFT's files. Results by rank (`b_per_rank`, singular directions) name their shape.
 
 pub mod adalora;
 pub mod baselines;
 pub mod energy;
 pub mod error;
-pub mod family;
 pub mod kl;
 pub mod linalg;
 pub mod metrics;
@@ -42,8 +40,7 @@ pub mod special;
 pub mod svd;
 
 pub use error::Error;
-pub use family::VariationalFamily;
-pub use posterior::Posterior;
+pub use posterior::{Factors, Noise, Posterior, VariationalFamily};
 
 #[cfg(test)]
 pub(crate) mod testing {
@@ -55,8 +52,29 @@ pub(crate) mod testing {
         assert!(near, "{found:?}, expected {expected:?}");
     }
 
-    /// Means of a posterior of rank 2, `[2, 3]`.
+    use crate::posterior::{Factors, Noise, Posterior, VariationalFamily};
+
+    /// Means of A in [`posterior`], `[2, 3]`.
     pub(crate) const A: [f64; 6] = [0.5, -0.25, 0.125, 0.01, 0.02, -0.03];
-    /// Means of a posterior of rank 2, `[2, 2]`.
+    /// Means of B in [`posterior`] by rank, `[2, 2]`.
     pub(crate) const B: [f64; 4] = [0.2, -0.4, -0.001, 0.002];
+
+    /// Factors of rank `rank` from rows of both.
+    pub(crate) fn factors(rank: usize, a: &[f64], b_by_rank: &[f64]) -> Factors {
+        let sizes = [rank, a.len() / rank.max(1), b_by_rank.len() / rank.max(1)];
+        Factors::from_rows(sizes, a.to_vec(), b_by_rank)
+    }
+
+    /// Posterior of rank 2 with three inputs and two outputs, and one parameter for each rank.
+    pub(crate) fn posterior(family: VariationalFamily, noise: [f64; 2]) -> Posterior {
+        let noise = Noise::per_rank(family, noise.to_vec());
+        Posterior::new(factors(2, &A, &B), noise).expect("lengths that fit")
+    }
+
+    /// Posterior of rank 0.
+    pub(crate) fn empty() -> Posterior {
+        let factors = Factors { d_input: 3, d_output: 2, ..factors(0, &[], &[]) };
+        let noise = Noise::per_rank(VariationalFamily::RankVariance, Vec::new());
+        Posterior::new(factors, noise).expect("lengths that fit")
+    }
 }

@@ -1,46 +1,264 @@
-//! The posterior of one adapter: its parts, and the variance as a function of them.
+//! Posterior of one adapter: its families, its parameters, and the variance as a function of them.
 //!
-//! Every family is the same object to the rest of the crate: two factors of means and a variance per entry. The formulas of
-//! KL and moments are written once, in terms of entry variances; the variance of an entry as a function of the parameters is
-//! all that differs between families.
+//! The formulas of KL, moments and pruning are written once, in terms of entries. Families differ only in the variance of an entry
+//! as a function of the parameters.
 
-use crate::error::{Error, check_length, row_count};
-use crate::family::{EPS_MEAN, LOG_ALPHA_MAX, VariationalFamily, clamp_log_variance};
+use std::fmt;
 
-/// The posterior of one adapter: means of A and B, and the parameters of their noise, all borrowed.
+use crate::error::{Error, check_length};
+use crate::linalg::transpose;
+
+/// Lower end of the clamp on log-variances (published with the method). The gradient is 1 at both ends and zero outside,
+/// as the reference implementation passes it.
+pub const LOG_VARIANCE_MIN: f64 = -20.0;
+/// Upper end of the clamp on log-variances (published with the method).
+pub const LOG_VARIANCE_MAX: f64 = 2.0;
+/// Upper end of the clamp on `log_alpha`, so that α² is finite in single precision.
+pub const LOG_ALPHA_MAX: f64 = 40.0;
+/// Added to a squared mean before its logarithm is taken; the authors' value.
+pub const EPS_MEAN: f64 = 1e-8;
+/// Added to a variance before its square root is taken; the authors' value.
+pub const EPS_VARIANCE: f64 = 1e-8;
+/// Log-variance of a fresh additive posterior, a standard deviation of 0.0183.
+pub const INITIAL_LOG_VARIANCE: f64 = -8.0;
+/// Half-width of the uniform distribution of a fresh B; not zero, so that the ratio has a value.
+pub const INITIAL_B_BOUND: f64 = 1e-3;
+
+/// A log-variance after the clamp.
+pub fn clamp_log_variance(log_variance: f64) -> f64 {
+    log_variance.clamp(LOG_VARIANCE_MIN, LOG_VARIANCE_MAX)
+}
+
+/// Ties between the posterior variances of A and B.
 ///
-/// # Shapes
+/// ```text
+/// RankVariance      Var A[k,i] = Var B[o,k] = exp(log_variance[k])
+/// NoiseToSignal     Var A[k,i] = exp(log_alpha[k]) · a[k,i]²,    B alike
+/// ElementVariance   Var A[k,i] = exp(log_variance_a[k,i]),       B alike
+/// AsymRankVariance  Var A[k,i] = exp(log_variance[k]),           Var B = 0
+/// ```
 ///
-/// Both factors are rank-major: row `k` holds the entries of rank component `k`. Adapter files store B as `[d_output, rank]`.
-///
-/// | Name | Shape | Unit |
-/// |---|---|---|
-/// | means of A | `[rank, d_input]` | weight |
-/// | means of B | `[rank, d_output]` | weight |
-/// | noise | `[rank]`, or as the means | ln(weight²), or ln of a ratio |
-///
-/// A rank or a width of 0 is legal.
+/// Log-variances are clamped to `[LOG_VARIANCE_MIN, LOG_VARIANCE_MAX]`, `log_alpha` to at most `LOG_ALPHA_MAX`.
 ///
 /// # Examples
 ///
 /// ```
-/// use lrvd_core::Posterior;
+/// use lrvd_core::VariationalFamily;
 ///
-/// // Rank 1, two inputs, one output.
-/// let q = Posterior::rank_variance(&[0.5, -1.0], &[2.0], &[-2.0])?;
-/// assert_eq!((q.rank(), q.d_input(), q.d_output()), (1, 2, 1));
-/// assert_eq!(q.variance().a, [(-2.0_f64).exp(); 2]);
-/// assert!(Posterior::rank_variance(&[0.5, -1.0, 0.1], &[2.0, 1.0], &[-2.0, -3.0]).is_err());
+/// assert_eq!(VariationalFamily::default().name(), "rank-variance");
+/// assert!(!VariationalFamily::AsymRankVariance.has_random_b());
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
+pub enum VariationalFamily {
+    /// Additive, one log-variance per rank, shared by A and B.
+    #[default]
+    RankVariance,
+    /// Multiplicative, one log noise-to-signal ratio per rank, shared by A and B.
+    NoiseToSignal,
+    /// Additive, one log-variance per entry.
+    ElementVariance,
+    /// Additive, one log-variance per rank; only A is random.
+    AsymRankVariance,
+}
+
+impl VariationalFamily {
+    /// All families, in the order of their definition.
+    pub const ALL: [Self; 4] =
+        [Self::RankVariance, Self::NoiseToSignal, Self::ElementVariance, Self::AsymRankVariance];
+
+    /// The name used in settings and on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::RankVariance => "rank-variance",
+            Self::NoiseToSignal => "noise-to-signal",
+            Self::ElementVariance => "element-variance",
+            Self::AsymRankVariance => "asym-rank-variance",
+        }
+    }
+
+    /// `true` if the parameters are ratios to the squared mean.
+    pub fn is_relative(self) -> bool {
+        self == Self::NoiseToSignal
+    }
+
+    /// `true` if every entry has a parameter of its own.
+    pub fn is_per_entry(self) -> bool {
+        self == Self::ElementVariance
+    }
+
+    /// `true` if B is random too.
+    pub fn has_random_b(self) -> bool {
+        self != Self::AsymRankVariance
+    }
+
+    /// The error for an operation that this family does not have.
+    pub(crate) fn unsupported(self, operation: &'static str, reason: &'static str) -> Error {
+        Error::undefined(operation, format!("is not defined for the family `{self}`: {reason}"))
+    }
+}
+
+impl fmt::Display for VariationalFamily {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Factors of a low-rank update `ΔW = B·A`, with the orientation that PEFT's files have.
+///
+/// # Examples
+///
+/// ```
+/// use lrvd_core::Factors;
+///
+/// // Rank 2, one input, three outputs.
+/// let b = vec![0.0, 1.0, 2.0, 3.0, 4.0, 5.0];
+/// let factors = Factors { rank: 2, d_input: 1, d_output: 3, a: vec![0.5, -1.0], b };
+/// assert_eq!(factors.b_by_rank(), [0.0, 2.0, 4.0, 1.0, 3.0, 5.0]);
+/// let second = factors.select(&[1])?;
+/// assert_eq!((second.a, second.b), (vec![-1.0], vec![1.0, 3.0, 5.0]));
 /// # Ok::<(), lrvd_core::Error>(())
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Posterior<'a> {
-    family: VariationalFamily,
-    rank: usize,
-    /// Widths, means and noise parameters of A and of B.
-    widths: [usize; 2],
-    means: [&'a [f64]; 2],
-    noise: [&'a [f64]; 2],
+#[derive(Debug, Clone, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
+pub struct Factors {
+    /// Rank components; 0 is legal.
+    pub rank: usize,
+    /// Features in.
+    pub d_input: usize,
+    /// Features out.
+    pub d_output: usize,
+    /// `lora_A.weight`, `[rank, d_input]`.
+    pub a: Vec<f64>,
+    /// `lora_B.weight`, `[d_output, rank]`.
+    pub b: Vec<f64>,
+}
+
+impl Factors {
+    /// Factors from a B whose rows are rank components, `[rank, d_output]`.
+    pub(crate) fn from_rows(sizes: [usize; 3], a: Vec<f64>, b_by_rank: &[f64]) -> Self {
+        let [rank, d_input, d_output] = sizes;
+        Self { rank, d_input, d_output, a, b: transpose(b_by_rank, rank, d_output) }
+    }
+
+    /// B with a row for each rank component, `[rank, d_output]`.
+    pub fn b_by_rank(&self) -> Vec<f64> {
+        transpose(&self.b, self.d_output, self.rank)
+    }
+
+    /// The components `kept`, in that order.
+    ///
+    /// # Errors
+    ///
+    /// The lengths do not fit the sizes, or a component does not exist.
+    pub fn select(&self, kept: &[usize]) -> Result<Self, Error> {
+        self.check()?;
+        check_components(kept, self.rank)?;
+        let a = select_rows(&self.a, self.d_input, kept);
+        let b = select_columns(&self.b, self.rank, kept);
+        Ok(Self { rank: kept.len(), a, b, ..*self })
+    }
+
+    /// Checks that the lengths fit the sizes.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        check_size("a", self.a.len(), [self.rank, self.d_input])?;
+        check_size("b", self.b.len(), [self.d_output, self.rank])
+    }
+}
+
+fn check_size(name: &str, found: usize, [rows, columns]: [usize; 2]) -> Result<(), Error> {
+    if rows.checked_mul(columns) == Some(found) {
+        Ok(())
+    } else {
+        Err(Error::length(name, found, format!("{rows} x {columns}")))
+    }
+}
+
+fn check_components(kept: &[usize], rank: usize) -> Result<(), Error> {
+    match kept.iter().position(|&k| k >= rank) {
+        Some(at) => {
+            Err(Error::entry("kept", at, kept[at] as f64, format!("a component below {rank}")))
+        }
+        None => Ok(()),
+    }
+}
+
+fn select_rows(values: &[f64], width: usize, kept: &[usize]) -> Vec<f64> {
+    kept.iter().flat_map(|k| &values[k * width..(k + 1) * width]).copied().collect()
+}
+
+fn select_columns(values: &[f64], width: usize, kept: &[usize]) -> Vec<f64> {
+    let rows = values.chunks_exact(width.max(1));
+    rows.flat_map(|row| kept.iter().map(|&k| row[k])).collect()
+}
+
+/// Parameters of the noise of an adapter, before the clamp.
+#[derive(Debug, Clone, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
+pub struct Noise {
+    /// Ties of the variances.
+    pub family: VariationalFamily,
+    /// Log-variances or `log_alpha`, `[rank]`; with a parameter per entry those of A, `[rank, d_input]`.
+    pub a: Vec<f64>,
+    /// With a parameter per entry those of B, `[d_output, rank]`; else empty.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub b: Vec<f64>,
+}
+
+impl Noise {
+    /// One parameter for each rank component.
+    pub fn per_rank(family: VariationalFamily, values: Vec<f64>) -> Self {
+        Self { family, a: values, b: Vec::new() }
+    }
+}
+
+/// Posterior of one adapter: means of A and B, and the parameters of their noise.
+///
+/// Lengths are checked once, when a posterior is made or deserialised.
+///
+/// # Examples
+///
+/// ```
+/// use lrvd_core::{Factors, Noise, Posterior, VariationalFamily};
+///
+/// // Rank 1, two inputs, one output.
+/// let means = Factors { rank: 1, d_input: 2, d_output: 1, a: vec![0.5, -1.0], b: vec![2.0] };
+/// let noise = Noise::per_rank(VariationalFamily::RankVariance, vec![-2.0]);
+/// let q = Posterior::new(means.clone(), noise)?;
+/// assert_eq!(q.variance().a, [(-2.0_f64).exp(); 2]);
+/// assert_eq!(q.select(&[])?.factors().rank, 0);
+///
+/// let too_many = Noise::per_rank(VariationalFamily::RankVariance, vec![-2.0, -3.0]);
+/// assert!(Posterior::new(means, too_many).is_err());
+/// # Ok::<(), lrvd_core::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(try_from = "Unchecked"))]
+pub struct Posterior {
+    factors: Factors,
+    noise: Noise,
+}
+
+/// A posterior whose lengths are still to be checked.
+#[cfg(feature = "serde")]
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Unchecked {
+    factors: Factors,
+    noise: Noise,
+}
+
+#[cfg(feature = "serde")]
+impl TryFrom<Unchecked> for Posterior {
+    type Error = Error;
+
+    fn try_from(Unchecked { factors, noise }: Unchecked) -> Result<Self, Error> {
+        Self::new(factors, noise)
+    }
 }
 
 /// One number per entry of A and one per entry of B.
@@ -48,142 +266,88 @@ pub struct Posterior<'a> {
 pub struct Entries {
     /// `[rank, d_input]`.
     pub a: Vec<f64>,
-    /// `[rank, d_output]`.
+    /// `[d_output, rank]`.
     pub b: Vec<f64>,
 }
 
-impl<'a> Posterior<'a> {
-    /// Any family, with the widths given: the parameters of the noise of A and of B are both those of the rank where a family
-    /// shares them. Those of B are not read where B is not random.
-    pub fn new(
-        family: VariationalFamily,
-        [rank, d_input, d_output]: [usize; 3],
-        means: [&'a [f64]; 2],
-        noise: [&'a [f64]; 2],
-    ) -> Result<Self, Error> {
-        let is_per_entry = family == VariationalFamily::ElementVariance;
-        let widths = [d_input, d_output];
-        for (i, [mean, parameter]) in
-            [["a_mean", "noise of A"], ["b_mean", "noise of B"]].into_iter().enumerate()
-        {
-            if rank.checked_mul(widths[i]) != Some(means[i].len()) {
-                let expected = format!("{rank} x {}", widths[i]);
-                return Err(Error::length(mean, means[i].len(), expected));
-            }
-            let expected = if is_per_entry { means[i].len() } else { rank };
-            check_length(parameter, noise[i].len(), expected)?;
-        }
-        Ok(Self { family, rank, widths, means, noise })
+impl Posterior {
+    /// Checks that all lengths fit.
+    pub fn new(factors: Factors, noise: Noise) -> Result<Self, Error> {
+        factors.check()?;
+        let [a, b] = if noise.family.is_per_entry() {
+            [factors.a.len(), factors.b.len()]
+        } else {
+            [factors.rank, 0]
+        };
+        check_length("noise of A", noise.a.len(), a)?;
+        check_length("noise of B", noise.b.len(), b)?;
+        Ok(Self { factors, noise })
     }
 
-    /// [`VariationalFamily::RankVariance`], with `log_variance [rank]`.
-    pub fn rank_variance(
-        a: &'a [f64],
-        b: &'a [f64],
-        log_variance: &'a [f64],
-    ) -> Result<Self, Error> {
-        let noise = [log_variance; 2];
-        Self::with_widths(VariationalFamily::RankVariance, log_variance.len(), [a, b], noise)
+    /// Means of A and B.
+    pub fn factors(&self) -> &Factors {
+        &self.factors
     }
 
-    /// [`VariationalFamily::NoiseToSignal`], with `log_alpha [rank]`.
-    pub fn noise_to_signal(
-        a: &'a [f64],
-        b: &'a [f64],
-        log_alpha: &'a [f64],
-    ) -> Result<Self, Error> {
-        let noise = [log_alpha; 2];
-        Self::with_widths(VariationalFamily::NoiseToSignal, log_alpha.len(), [a, b], noise)
+    /// Parameters of the noise.
+    pub fn noise(&self) -> &Noise {
+        &self.noise
     }
 
-    /// [`VariationalFamily::AsymRankVariance`], with `log_variance [rank]`.
-    pub fn asym_rank_variance(
-        a: &'a [f64],
-        b: &'a [f64],
-        log_variance: &'a [f64],
-    ) -> Result<Self, Error> {
-        let noise = [log_variance; 2];
-        Self::with_widths(VariationalFamily::AsymRankVariance, log_variance.len(), [a, b], noise)
-    }
-
-    /// [`VariationalFamily::ElementVariance`], with log-variances of the shapes of the means.
-    pub fn element_variance(
-        rank: usize,
-        means: [&'a [f64]; 2],
-        log_variance: [&'a [f64]; 2],
-    ) -> Result<Self, Error> {
-        Self::with_widths(VariationalFamily::ElementVariance, rank, means, log_variance)
-    }
-
-    fn with_widths(
-        family: VariationalFamily,
-        rank: usize,
-        [a, b]: [&'a [f64]; 2],
-        noise: [&'a [f64]; 2],
-    ) -> Result<Self, Error> {
-        let shape = [rank, row_count("a_mean", a, rank)?, row_count("b_mean", b, rank)?];
-        Self::new(family, shape, [a, b], noise)
-    }
-
-    /// The family.
+    /// Ties of the variances.
     pub fn family(&self) -> VariationalFamily {
-        self.family
+        self.noise.family
     }
 
-    /// The number of rank components.
-    pub fn rank(&self) -> usize {
-        self.rank
+    /// The components `kept`, in that order, means and noise alike.
+    ///
+    /// # Errors
+    ///
+    /// A component that does not exist.
+    pub fn select(&self, kept: &[usize]) -> Result<Self, Error> {
+        let factors = self.factors.select(kept)?;
+        let Noise { family, ref a, ref b } = self.noise;
+        let width = if family.is_per_entry() { self.factors.d_input } else { 1 };
+        let noise = Noise {
+            family,
+            a: select_rows(a, width, kept),
+            b: select_columns(b, self.factors.rank, kept),
+        };
+        Ok(Self { factors, noise })
     }
 
-    /// The width of A.
-    pub fn d_input(&self) -> usize {
-        self.widths[0]
-    }
-
-    /// The width of B.
-    pub fn d_output(&self) -> usize {
-        self.widths[1]
-    }
-
-    /// The means of A, `[rank, d_input]`.
-    pub fn a_mean(&self) -> &'a [f64] {
-        self.means[0]
-    }
-
-    /// The means of B, `[rank, d_output]`.
-    pub fn b_mean(&self) -> &'a [f64] {
-        self.means[1]
-    }
-
-    /// The parameters of the noise of A: `[rank]`, or one per entry.
-    pub fn a_noise(&self) -> &'a [f64] {
-        self.noise[0]
-    }
-
-    /// The variance of every entry, after the clamp; see [`VariationalFamily`].
+    /// Variance of every entry, after the clamp; see [`VariationalFamily`].
     pub fn variance(&self) -> Entries {
         let [a, b] =
             [Factor::A, Factor::B].map(|factor| self.rows(factor, Entry::variance).concat());
-        Entries { a, b }
+        let Factors { rank, d_output, .. } = self.factors;
+        Entries { a, b: transpose(&b, rank, d_output) }
     }
 
     /// One number per entry of a factor, by rank.
     pub(crate) fn rows(&self, factor: Factor, value: impl Fn(Entry) -> f64) -> Vec<Vec<f64>> {
-        let means = self.means[factor as usize];
-        let noise = self.noise[factor as usize];
-        let width = self.widths[factor as usize];
-        let entry = |k: usize, at: usize| {
-            let noise = match (self.family, factor) {
-                (VariationalFamily::RankVariance, _)
-                | (VariationalFamily::AsymRankVariance, Factor::A) => Noise::LogVariance(noise[k]),
-                (VariationalFamily::ElementVariance, _) => Noise::LogVariance(noise[at]),
-                (VariationalFamily::NoiseToSignal, _) => Noise::LogAlpha(noise[k]),
-                (VariationalFamily::AsymRankVariance, Factor::B) => Noise::None,
+        let Factors { rank, d_input, d_output, ref a, ref b } = self.factors;
+        let Noise { family, a: ref a_noise, b: ref b_noise } = self.noise;
+        let (means, own, width) = match factor {
+            Factor::A => (a, a_noise, d_input),
+            Factor::B => (b, b_noise, d_output),
+        };
+        let entry = |k: usize, i: usize| {
+            let at = match factor {
+                Factor::A => k * d_input + i,
+                Factor::B => i * rank + k,
+            };
+            let parameter = if family.is_per_entry() { own[at] } else { a_noise[k] };
+            let noise = if factor == Factor::B && !family.has_random_b() {
+                EntryNoise::None
+            } else if family.is_relative() {
+                EntryNoise::LogAlpha(parameter)
+            } else {
+                EntryNoise::LogVariance(parameter)
             };
             value(Entry { mean: means[at], noise })
         };
-        let row = |k: usize| (k * width..(k + 1) * width).map(|at| entry(k, at)).collect();
-        (0..self.rank).map(row).collect()
+        (0..rank).map(|k| (0..width).map(|i| entry(k, i)).collect()).collect()
     }
 }
 
@@ -196,7 +360,7 @@ pub(crate) enum Factor {
 
 /// Parameter of the noise of one entry.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Noise {
+pub(crate) enum EntryNoise {
     LogVariance(f64),
     LogAlpha(f64),
     None,
@@ -206,24 +370,24 @@ pub(crate) enum Noise {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Entry {
     pub(crate) mean: f64,
-    pub(crate) noise: Noise,
+    pub(crate) noise: EntryNoise,
 }
 
 impl Entry {
     /// Variance, after the clamp.
     pub(crate) fn variance(self) -> f64 {
         match self.noise {
-            Noise::LogVariance(l) => clamp_log_variance(l).exp(),
-            Noise::LogAlpha(a) => a.min(LOG_ALPHA_MAX).exp() * self.mean * self.mean,
-            Noise::None => 0.0,
+            EntryNoise::LogVariance(l) => clamp_log_variance(l).exp(),
+            EntryNoise::LogAlpha(a) => a.min(LOG_ALPHA_MAX).exp() * self.mean * self.mean,
+            EntryNoise::None => 0.0,
         }
     }
 
     /// Logarithm of the variance; `−inf` of an entry without noise.
     pub(crate) fn log_variance(self) -> f64 {
         match self.noise {
-            Noise::LogVariance(l) => clamp_log_variance(l),
-            Noise::LogAlpha(_) | Noise::None => self.variance().ln(),
+            EntryNoise::LogVariance(l) => clamp_log_variance(l),
+            EntryNoise::LogAlpha(_) | EntryNoise::None => self.variance().ln(),
         }
     }
 
@@ -240,11 +404,11 @@ impl Entry {
     /// Source: Molchanov et al. 2017, arXiv:1701.05369; Doyle et al., arXiv:2506.22809.
     pub(crate) fn log_alpha(self) -> Option<f64> {
         match self.noise {
-            Noise::LogVariance(_) => {
+            EntryNoise::LogVariance(_) => {
                 Some(self.log_variance() - (self.mean * self.mean + EPS_MEAN).ln())
             }
-            Noise::LogAlpha(a) => Some(a),
-            Noise::None => None,
+            EntryNoise::LogAlpha(a) => Some(a),
+            EntryNoise::None => None,
         }
     }
 }
@@ -254,51 +418,100 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    const A: [f64; 4] = [0.5, -2.0, 0.0, 1.0];
-    const B: [f64; 2] = [3.0, -1.0];
+    fn factors() -> Factors {
+        let (a, b) = (vec![0.5, -2.0, 0.0, 1.0], vec![3.0, -1.0]);
+        Factors { rank: 2, d_input: 2, d_output: 1, a, b }
+    }
+
+    fn per_rank(family: VariationalFamily) -> Posterior {
+        Posterior::new(factors(), Noise::per_rank(family, vec![0.0, 1.0])).unwrap()
+    }
+
+    fn per_entry() -> Posterior {
+        let (a, b) = (vec![0.0, -30.0, 5.0, 1.0], vec![0.0, 0.0]);
+        let family = VariationalFamily::ElementVariance;
+        Posterior::new(factors(), Noise { family, a, b }).unwrap()
+    }
 
     #[test]
     fn variances_by_family() {
-        let l = [0.0, 1.0];
-        let additive = Posterior::rank_variance(&A, &B, &l).unwrap().variance();
+        let additive = per_rank(VariationalFamily::RankVariance).variance();
         assert_eq!(additive.a, [1.0, 1.0, 1.0_f64.exp(), 1.0_f64.exp()]);
         assert_eq!(additive.b, [1.0, 1.0_f64.exp()]);
-        let ratio = Posterior::noise_to_signal(&A, &B, &l).unwrap();
-        assert_eq!(ratio.variance().a, [0.25, 4.0, 0.0, 1.0_f64.exp()]);
-        assert_eq!(Posterior::asym_rank_variance(&A, &B, &l).unwrap().variance().b, [0.0, 0.0]);
-        let (a, b) = ([0.0, -30.0, 5.0, 1.0], [0.0, 0.0]);
-        let element = Posterior::element_variance(2, [&A, &B], [&a, &b]).unwrap().variance();
-        assert_eq!(element.a[1..3], [(-20.0_f64).exp(), 2.0_f64.exp()]);
+        let ratio = per_rank(VariationalFamily::NoiseToSignal).variance();
+        assert_eq!(ratio.a, [0.25, 4.0, 0.0, 1.0_f64.exp()]);
+        assert_eq!(per_rank(VariationalFamily::AsymRankVariance).variance().b, [0.0, 0.0]);
+        assert_eq!(per_entry().variance().a[1..3], [(-20.0_f64).exp(), 2.0_f64.exp()]);
     }
 
     #[test]
     fn misfits_are_errors_by_name() {
-        let of = |a: &[f64], b: &[f64]| Posterior::noise_to_signal(a, b, &[0.0; 2]).err();
-        assert_eq!(of(&A[..3], &B), Some(Error::length("a_mean", 3, "a multiple of 2")));
-        assert_eq!(of(&A, &B[..1]), Some(Error::length("b_mean", 1, "a multiple of 2")));
-        let new = |shape, noise| {
-            Posterior::new(VariationalFamily::RankVariance, shape, [&A, &B], noise).err()
+        let of = |factors, family, a: &[f64], b: &[f64]| {
+            Posterior::new(factors, Noise { family, a: a.to_vec(), b: b.to_vec() }).err()
         };
-        assert_eq!(new([2, 2, 1], [&[0.0; 2]; 2]), None);
-        assert_eq!(new([2, 2, 1], [&A, &A]), Some(Error::length("noise of A", 4, 2)));
-        assert_eq!(new([2, 2, 2], [&[0.0; 2]; 2]), Some(Error::length("b_mean", 2, "2 x 2")));
-        assert!(new([usize::MAX, 2, 1], [&[0.0; 2]; 2]).is_some());
-        assert!(Posterior::element_variance(2, [&A, &B], [&A, &A]).is_err());
+        let (rank, element) = (VariationalFamily::RankVariance, VariationalFamily::ElementVariance);
+        let swapped = Factors { a: factors().b, b: factors().a, ..factors() };
+        let huge = Factors { rank: usize::MAX, ..factors() };
+        let overflow = Error::length("a", 4, format!("{} x 2", usize::MAX));
+        for (factors, family, a, b, expected) in [
+            (factors(), rank, &[0.0; 2][..], &[][..], None),
+            (factors(), rank, &[0.0; 4], &[], Some(Error::length("noise of A", 4, 2))),
+            (factors(), rank, &[0.0; 2], &[0.0; 2], Some(Error::length("noise of B", 2, 0))),
+            (factors(), element, &[0.0; 4], &[0.0; 4], Some(Error::length("noise of B", 4, 2))),
+            (swapped, rank, &[0.0; 2], &[], Some(Error::length("a", 2, "2 x 2"))),
+            (huge, rank, &[0.0; 2], &[], Some(overflow)),
+        ] {
+            assert_eq!(of(factors, family, a, b), expected);
+        }
+    }
+
+    #[test]
+    fn a_selection_has_the_entries_of_its_components() {
+        let all = VariationalFamily::ALL.map(|family| match family {
+            VariationalFamily::ElementVariance => per_entry(),
+            _ => per_rank(family),
+        });
+        for q in all {
+            let turned = q.select(&[1, 0]).unwrap();
+            for factor in [Factor::A, Factor::B] {
+                let rows = |q: &Posterior| q.rows(factor, |e| e.mean + e.variance());
+                let expected: Vec<_> = rows(&q).into_iter().rev().collect();
+                assert_eq!(rows(&turned), expected, "{}", q.family());
+                assert_eq!(rows(&q.select(&[1]).unwrap()), expected[..1], "{}", q.family());
+            }
+            let none = q.select(&[]).unwrap();
+            assert_eq!((none.factors().d_input, none.variance()), (2, Entries::default()));
+            let error = q.select(&[0, 2]).unwrap_err().to_string();
+            assert_eq!(error, "`kept` is 2 at index 1, expected a component below 2");
+        }
     }
 
     #[test]
     fn empty_factors_are_legal() {
-        let family = VariationalFamily::RankVariance;
-        let none = Posterior::new(family, [0, 5, 2], [&[], &[]], [&[], &[]]).unwrap();
-        assert_eq!((none.d_input(), none.variance()), (5, Entries::default()));
-        let flat = Posterior::rank_variance(&[], &[], &[0.0; 3]).unwrap();
+        let flat = Factors { rank: 3, d_input: 0, d_output: 0, a: Vec::new(), b: Vec::new() };
+        let noise = Noise::per_rank(VariationalFamily::RankVariance, vec![0.0; 3]);
+        let flat = Posterior::new(flat, noise).unwrap();
         assert_eq!(flat.rows(Factor::A, |entry| entry.mean), vec![Vec::<f64>::new(); 3]);
+        assert_eq!(flat.select(&[1]).unwrap().factors().rank, 1);
     }
 
     #[test]
     fn a_zero_mean_has_a_finite_ratio() {
-        let ratio = |mean, l| Entry { mean, noise: Noise::LogVariance(l) }.log_alpha().unwrap();
-        assert!((ratio(1.0, -20.0) + 20.0 + 1e-8).abs() < 1e-13);
-        assert!((ratio(0.0, -8.0) - (-8.0 - 1e-8_f64.ln())).abs() < 1e-14);
+        let ratio = |mean, l| Entry { mean, noise: EntryNoise::LogVariance(l) }.log_alpha();
+        assert!((ratio(1.0, -20.0).unwrap() + 20.0 + 1e-8).abs() < 1e-13);
+        assert!((ratio(0.0, -8.0).unwrap() - (-8.0 - 1e-8_f64.ln())).abs() < 1e-14);
+    }
+
+    #[cfg(feature = "serde")]
+    #[test]
+    fn the_serialised_form_is_checked_and_has_the_printed_names() {
+        for q in [per_rank(VariationalFamily::NoiseToSignal), per_entry()] {
+            let text = serde_json::to_string(&q).unwrap();
+            assert!(text.contains(&format!("\"{}\"", q.family())), "{text}");
+            assert_eq!(serde_json::from_str::<Posterior>(&text).unwrap(), q);
+            let error = text.replace("\"rank\":2", "\"rank\":1");
+            let error = serde_json::from_str::<Posterior>(&error).unwrap_err().to_string();
+            assert!(error.starts_with("`a` has length 4, expected 1 x 2"), "{error}");
+        }
     }
 }

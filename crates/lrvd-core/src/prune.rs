@@ -1,14 +1,13 @@
 //! Pruning: the statistic of rank components, and the rule that keeps some of them at the steps of a schedule.
 
 use crate::error::{Error, check_numbers, check_range};
-use crate::family::VariationalFamily;
 use crate::kl::{ArdPrior, ArdScales, kl_ard};
 use crate::posterior::{Factor, Posterior};
 use crate::special::lower_median;
 
-/// Fan-in at which the corrected statistic equals the plain one: the attention width of the model
-/// the published threshold was chosen on.
-pub const REFERENCE_FAN_IN: f64 = 768.0;
+/// Fan-in at which the corrected statistic equals the plain one: the attention width of the model that the published threshold
+/// was chosen on.
+const REFERENCE_FAN_IN: f64 = 768.0;
 
 /// Aggregation of the entries of a rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -29,56 +28,50 @@ pub enum StatisticAggregate {
 pub struct StatisticOptions {
     /// Medians of entries, or energies of ranks.
     pub aggregate: StatisticAggregate,
-    /// `Some(reference)` subtracts from a median what the fan-in alone contributes to a fresh adapter, relative to one with
-    /// `reference` inputs ([`REFERENCE_FAN_IN`]).
-    pub fan_in_correction: Option<f64>,
+    /// Subtracts from a median what the fan-in alone contributes to a fresh adapter, relative to one with 768 inputs.
+    pub fan_in_correction: bool,
 }
 
 /// The prune statistic: a robust log noise-to-signal ratio of every rank.
 ///
 /// ```text
-/// rank, element   ½·(med_i log_alpha_A[k,i] + med_o log_alpha_B[k,o]) − ½·ln(d_input/reference)
+/// rank, element   ½·(med_i log_alpha_A[k,i] + med_o log_alpha_B[o,k]) − ½·ln(d_input/768)
 /// noise-to-signal log_alpha[k]
-/// asym            med_i log_alpha_A[k,i] − ln(d_input/reference)
+/// asym            med_i log_alpha_A[k,i] − ln(d_input/768)
 /// log_alpha = ℓ − ln(mean² + EPS_MEAN);     the last term only with fan_in_correction
 /// energy          ln(Σ σ² / Σ mean²) over the random entries of the rank
 /// ```
 ///
-/// The correction follows the weight that the median of A has: a fresh `a_mean` is uniform in
+/// The correction follows the weight that the median of A has: a fresh A is uniform in
 /// `±1/√d_input`, so that median is `ℓ + ln(4·d_input)`.
 ///
 /// Returns `[rank]`; empty for rank 0.
 ///
 /// # Errors
 ///
-/// The reference is not positive and finite, or a factor that enters has no columns.
+/// A factor that enters has a width of 0.
 ///
 /// Permuting ranks permutes the result; up to `EPS_MEAN`, `A → s·A, B → B/s` leaves the two-factor
 /// statistic unchanged; a NaN in a row makes its statistic NaN, which no rule accepts.
 ///
 /// Source: the authors' code; the paper names the statistic without defining it.
-pub fn rank_statistic(
-    posterior: &Posterior<'_>,
-    options: StatisticOptions,
-) -> Result<Vec<f64>, Error> {
-    let log_fan_in = match options.fan_in_correction {
-        Some(reference) => {
-            check_range("fan_in_correction", reference, f64::MIN_POSITIVE, f64::MAX)?;
-            (posterior.d_input() as f64 / reference).ln()
-        }
-        None => 0.0,
-    };
-    if posterior.rank() == 0 {
+pub fn rank_statistic(posterior: &Posterior, options: StatisticOptions) -> Result<Vec<f64>, Error> {
+    if posterior.factors().rank == 0 {
         return Ok(Vec::new());
     }
-    if posterior.family() == VariationalFamily::NoiseToSignal {
-        return Ok(posterior.a_noise().to_vec());
+    if posterior.family().is_relative() {
+        return Ok(posterior.noise().a.clone());
     }
     if options.aggregate == StatisticAggregate::Energy {
         return Ok(kl_ard(posterior, ArdPrior::EmpiricalBayes, ArdScales::Shared)?.log_relevance);
     }
     let a = medians(posterior, Factor::A)?;
-    if posterior.family() == VariationalFamily::AsymRankVariance {
+    let log_fan_in = if options.fan_in_correction {
+        (posterior.factors().d_input as f64 / REFERENCE_FAN_IN).ln()
+    } else {
+        0.0
+    };
+    if !posterior.family().has_random_b() {
         return Ok(a.iter().map(|a| a - log_fan_in).collect());
     }
     let b = medians(posterior, Factor::B)?;
@@ -86,8 +79,11 @@ pub fn rank_statistic(
 }
 
 /// Lower median of `log_alpha` in every rank of a factor that is random.
-fn medians(posterior: &Posterior<'_>, factor: Factor) -> Result<Vec<f64>, Error> {
-    let name = ["row of a_mean", "row of b_mean"][factor as usize];
+fn medians(posterior: &Posterior, factor: Factor) -> Result<Vec<f64>, Error> {
+    let name = match factor {
+        Factor::A => "row of A",
+        Factor::B => "column of B",
+    };
     let rows = posterior.rows(factor, |entry| entry.log_alpha().unwrap_or(f64::NEG_INFINITY));
     let median =
         |row: &Vec<f64>| lower_median(row).ok_or_else(|| Error::length(name, 0, "at least 1"));
@@ -223,47 +219,50 @@ impl PruneSchedule {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::posterior::{Noise, VariationalFamily};
+    use crate::testing::{empty, factors};
 
     /// Means of rank 1, of squares 1, 4, 16, 64 in A and 1/4, 1/16 in B.
     const A: [f64; 4] = [1.0, -2.0, 4.0, 8.0];
     const B: [f64; 2] = [0.5, 0.25];
     const MEDIAN: StatisticOptions =
-        StatisticOptions { aggregate: StatisticAggregate::Median, fan_in_correction: None };
+        StatisticOptions { aggregate: StatisticAggregate::Median, fan_in_correction: false };
     const ENERGY: StatisticOptions =
         StatisticOptions { aggregate: StatisticAggregate::Energy, ..MEDIAN };
 
+    fn posterior(family: VariationalFamily, l: f64) -> Posterior {
+        Posterior::new(factors(1, &A, &B), Noise::per_rank(family, vec![l])).unwrap()
+    }
+
     #[test]
     fn statistics_by_family_and_options() {
-        let corrected = StatisticOptions { fan_in_correction: Some(2.0), ..MEDIAN };
+        let corrected = StatisticOptions { fan_in_correction: true, ..MEDIAN };
+        let fan_in = (4.0_f64 / 768.0).ln();
         // Ratios of A: ℓ − ln μ², so the lower median is that of 4, and of B that of 0.5.
         let lower = (4.0_f64 * 0.5).ln();
         for (options, l, expected) in [
             (MEDIAN, -1.0, [-1.0 - lower, -1.0 - 16.0_f64.ln()]),
             (MEDIAN, -25.0, [-20.0 - lower, -20.0 - 16.0_f64.ln()]),
-            // ½·ln(4/2) where both factors are random, else ln(4/2).
-            (corrected, -1.0, [-1.0 - lower - 0.5 * 2.0_f64.ln(), -1.0 - 32.0_f64.ln()]),
+            (corrected, -1.0, [-1.0 - lower - 0.5 * fan_in, -1.0 - 16.0_f64.ln() - fan_in]),
             (ENERGY, -1.0, [(6.0_f64 / 85.3125).ln() - 1.0, (4.0_f64 / 85.0).ln() - 1.0]),
         ] {
-            let l = [l];
-            let both = Posterior::rank_variance(&A, &B, &l);
-            let on_a = Posterior::asym_rank_variance(&A, &B, &l);
-            for (q, expected) in [both, on_a].into_iter().zip(expected) {
-                let found = rank_statistic(&q.unwrap(), options).unwrap();
+            let families = [VariationalFamily::RankVariance, VariationalFamily::AsymRankVariance];
+            for (family, expected) in families.into_iter().zip(expected) {
+                let found = rank_statistic(&posterior(family, l), options).unwrap();
                 assert!((found[0] - expected).abs() < 1e-7, "{options:?}: {found:?} {expected}");
             }
-            let ratio = Posterior::noise_to_signal(&A, &B, &l).unwrap();
-            assert_eq!(rank_statistic(&ratio, options), Ok(l.to_vec()), "{options:?}");
+            let ratio = posterior(VariationalFamily::NoiseToSignal, l);
+            assert_eq!(rank_statistic(&ratio, options), Ok(vec![l]), "{options:?}");
         }
     }
 
     #[test]
     fn rank_zero_has_no_statistic_and_empty_rows_are_errors() {
-        let none = Posterior::rank_variance(&[], &[], &[]).unwrap();
-        assert_eq!(rank_statistic(&none, MEDIAN), Ok(Vec::new()));
-        let flat = Posterior::rank_variance(&[], &[], &[0.0]).unwrap();
-        assert!(rank_statistic(&flat, MEDIAN).is_err());
-        let wrong = StatisticOptions { fan_in_correction: Some(0.0), ..MEDIAN };
-        assert!(rank_statistic(&none, wrong).is_err());
+        assert_eq!(rank_statistic(&empty(), MEDIAN), Ok(Vec::new()));
+        let noise = Noise::per_rank(VariationalFamily::RankVariance, vec![0.0]);
+        let flat = Posterior::new(factors(1, &[], &B), noise).unwrap();
+        let error = Error::length("row of A", 0, "at least 1");
+        assert_eq!(rank_statistic(&flat, MEDIAN), Err(error));
     }
 
     #[test]

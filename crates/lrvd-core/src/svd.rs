@@ -6,21 +6,20 @@
 //!
 //! Source: Doyle et al., arXiv:2506.22809, Theorem 1, for the additive family; the rest is derived.
 
-use crate::error::{Error, row_count};
+use crate::error::Error;
 use crate::linalg::{svd, times, times_transposed};
+use crate::posterior::Factors;
 
 /// An update as the sum of its singular directions, each shared evenly between both factors.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SingularFactors {
     /// Singular values of `ΔW`, largest first, `[rank]`; zero beyond the rank that it really has.
     pub values: Vec<f64>,
-    /// `√ς_k · v_k`, rank-major `[rank, d_input]`.
-    pub a: Vec<f64>,
-    /// `√ς_k · u_k`, rank-major `[rank, d_output]`.
-    pub b: Vec<f64>,
+    /// Rows `√ς_k · v_k` of A and columns `√ς_k · u_k` of B.
+    pub factors: Factors,
 }
 
-/// Rotates rank-major factors, `a [rank, d_input]` and `b [rank, d_output]`, to the singular directions of their product.
+/// Rotates factors to the singular directions of their product.
 ///
 /// ```text
 /// ΔW = Σ_k outer(b[k], a[k]) = Σ_k ς_k · outer(u_k, v_k)
@@ -29,11 +28,11 @@ pub struct SingularFactors {
 ///
 /// `ΔW` is unchanged. No other factors of the same product have a smaller `‖A‖² + ‖B‖²`, which is here
 /// `2·Σ ς_k`: of all gauges this one has the largest density under a Gaussian prior with one width for both factors.
-pub fn singular_factors(a: &[f64], b: &[f64], rank: usize) -> Result<SingularFactors, Error> {
-    let d_input = row_count("a", a, rank)?;
-    let d_output = row_count("b", b, rank)?;
-    let of_a = svd(a, rank, d_input);
-    let of_b = svd(b, rank, d_output);
+pub fn singular_factors(factors: &Factors) -> Result<SingularFactors, Error> {
+    factors.check()?;
+    let Factors { rank, d_input, d_output, .. } = *factors;
+    let of_a = svd(&factors.a, rank, d_input);
+    let of_b = svd(&factors.b_by_rank(), rank, d_output);
     let n_a = of_a.values.len();
     let n_b = of_b.values.len();
     // ΔW = Vbᵀ·(Sb·Ub·Uaᵀ·Sa)·Va with vectors as rows: only the small middle is left to decompose.
@@ -56,15 +55,15 @@ pub fn singular_factors(a: &[f64], b: &[f64], rank: usize) -> Result<SingularFac
     values.resize(rank, 0.0);
     a.resize(rank * d_input, 0.0);
     b.resize(rank * d_output, 0.0);
-    Ok(SingularFactors { values, a, b })
+    let factors = Factors::from_rows([rank, d_input, d_output], a, &b);
+    Ok(SingularFactors { values, factors })
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::linalg::transposed_times;
-    use crate::testing::assert_near;
+    use crate::testing::{assert_near, factors};
 
     #[track_caller]
     fn close(found: &[f64], expected: &[f64]) {
@@ -74,12 +73,13 @@ mod tests {
     #[test]
     fn one_direction_on_two_ranks_becomes_one() {
         // ΔW = outer((1, 0), (3, 4)) + outer((1, 0), (3, 4)): one direction of length 2·5.
-        let found = singular_factors(&[3.0, 4.0, 3.0, 4.0], &[1.0, 0.0, 1.0, 0.0], 2).unwrap();
+        let found =
+            singular_factors(&factors(2, &[3.0, 4.0, 3.0, 4.0], &[1.0, 0.0, 1.0, 0.0])).unwrap();
         close(&found.values, &[10.0, 0.0]);
         let root = 10_f64.sqrt();
         let sizes = |values: &[f64]| values.iter().map(|v| v.abs()).collect::<Vec<_>>();
-        close(&sizes(&found.a), &[0.6 * root, 0.8 * root, 0.0, 0.0]);
-        close(&sizes(&found.b), &[root, 0.0, 0.0, 0.0]);
+        close(&sizes(&found.factors.a), &[0.6 * root, 0.8 * root, 0.0, 0.0]);
+        close(&sizes(&found.factors.b_by_rank()), &[root, 0.0, 0.0, 0.0]);
     }
 
     #[test]
@@ -89,15 +89,17 @@ mod tests {
             let number = |i: usize| ((i * i + 3 * i) % 11) as f64 - 4.5;
             let a: Vec<f64> = (0..rank * d_input).map(number).collect();
             let b: Vec<f64> = (0..rank * d_output).map(|i| 0.01 * number(i + 5)).collect();
-            let found = singular_factors(&a, &b, rank).unwrap();
-            let before = transposed_times(&b, &a, rank, d_output, d_input);
-            close(&transposed_times(&found.b, &found.a, rank, d_output, d_input), &before);
+            let before = factors(rank, &a, &b);
+            let found = singular_factors(&before).unwrap();
+            let update = |f: &Factors| times(&f.b, &f.a, d_output, rank, d_input);
+            close(&update(&found.factors), &update(&before));
             let mut diagonal = vec![0.0; rank * rank];
             for (k, value) in found.values.iter().enumerate() {
                 diagonal[k * (rank + 1)] = *value;
             }
-            for (factor, width) in [(&found.a, d_input), (&found.b, d_output)] {
-                close(&times_transposed(factor, factor, rank, width, rank), &diagonal);
+            let b = found.factors.b_by_rank();
+            for (factor, width) in [(found.factors.a, d_input), (b, d_output)] {
+                close(&times_transposed(&factor, &factor, rank, width, rank), &diagonal);
             }
             assert!(found.values.windows(2).all(|w| w[0] >= w[1]));
         }
@@ -105,8 +107,8 @@ mod tests {
 
     #[test]
     fn rank_zero_and_ragged_factors() {
-        assert!(singular_factors(&[], &[], 0).unwrap().values.is_empty());
-        assert!(singular_factors(&[], &[1.0], 0).is_err());
-        assert!(singular_factors(&[1.0; 4], &[1.0; 3], 2).is_err());
+        assert!(singular_factors(&factors(0, &[], &[])).unwrap().values.is_empty());
+        let ragged = Factors { b: vec![1.0; 3], ..factors(2, &[1.0; 4], &[1.0; 4]) };
+        assert_eq!(singular_factors(&ragged), Err(Error::length("b", 3, "2 x 2")));
     }
 }

@@ -6,12 +6,13 @@ use std::path::Path;
 use anyhow::anyhow;
 use burn::tensor::{DType, Device};
 use lrvd_burn::files::{HostTensor, is_file};
-use lrvd_burn::host::{HostAdapter, HostNoise, values};
+use lrvd_burn::host::values;
 use lrvd_burn::peft::{PeftAdapter, PeftModule, attach_peft, posterior_family_name};
 use lrvd_burn::sampling::Pass;
 use lrvd_burn::train::Model as _;
+use lrvd_core::linalg::times_transposed;
 use lrvd_core::noise::NoiseKey;
-use lrvd_core::prune::{REFERENCE_FAN_IN, StatisticAggregate, StatisticOptions, rank_statistic};
+use lrvd_core::prune::{StatisticAggregate, StatisticOptions, rank_statistic};
 use lrvd_models::deberta::{DebertaClassifier, DebertaConfig, Pooling};
 use lrvd_models::llama::LlamaForCausalLm;
 use lrvd_models::{AutoModel, TokenBatch};
@@ -105,7 +106,7 @@ pub fn inspect_adapter(source: &Adapter) -> Result<AdapterReport> {
     let header = posterior.as_ref().map(|p| &p.header);
     let options = StatisticOptions {
         aggregate: header.and_then(|h| h.statistic).unwrap_or_default(),
-        fan_in_correction: corrected.then_some(REFERENCE_FAN_IN),
+        fan_in_correction: corrected,
     };
     // Layers of rank 0.
     let mut modules = BTreeMap::new();
@@ -128,10 +129,11 @@ pub fn inspect_adapter(source: &Adapter) -> Result<AdapterReport> {
         }
         let wrong = |source| anyhow!("module `{path}`: {source}");
         let noise = posterior.as_ref().map(|p| p.noise(path)).transpose().map_err(wrong)?;
-        let noise = noise.flatten();
-        let host = host_adapter(module, noise).map_err(wrong)?;
-        let mut log_alpha = match host.posterior()?.filter(|_| host.rank > 0) {
-            Some(posterior) => rank_statistic(&posterior, options)?,
+        let noise = noise.flatten().filter(|_| module.rank > 0);
+        let factors = module.factors().map_err(wrong)?;
+        let update_norm = update_norm(module, &factors).map_err(wrong)?;
+        let mut log_alpha = match noise {
+            Some(noise) => rank_statistic(&Posterior::new(factors, noise)?, options)?,
             None => Vec::new(),
         };
         log_alpha.sort_by(f64::total_cmp);
@@ -148,7 +150,7 @@ pub fn inspect_adapter(source: &Adapter) -> Result<AdapterReport> {
             parameters: module.a.n_elements()
                 + module.b.n_elements()
                 + module.e.as_ref().map_or(0, HostTensor::n_elements),
-            update_norm: update_norm(&host),
+            update_norm,
             log_alpha,
         };
         modules.insert(path.clone(), report);
@@ -190,28 +192,16 @@ pub fn inspect_adapter(source: &Adapter) -> Result<AdapterReport> {
     })
 }
 
-fn host_adapter(module: &PeftModule, noise: Option<HostNoise>) -> Burn<HostAdapter> {
-    Ok(HostAdapter {
-        rank: module.rank,
-        d_input: module.d_input(),
-        d_output: module.d_output(),
-        a: module.a.to_f64()?,
-        b: module.b.transpose2()?.to_f64()?,
-        e: module.e.as_ref().map(HostTensor::to_f64).transpose()?,
-        noise,
-        scaling: module.scaling,
-    })
-}
-
 /// `‖c·B·diag(E)·A‖`, from the Gram matrices of the factors.
-fn update_norm(host: &HostAdapter) -> f64 {
-    let dot = |x: &[f64], y: &[f64]| x.iter().zip(y).map(|(x, y)| x * y).sum::<f64>();
-    let a = |k: usize| &host.a[k * host.d_input..(k + 1) * host.d_input];
-    let b = |k: usize| &host.b[k * host.d_output..(k + 1) * host.d_output];
-    let e = |k: usize| host.e.as_ref().map_or(1.0, |e| e[k]);
-    let pairs = (0..host.rank).flat_map(|k| (0..host.rank).map(move |l| (k, l)));
-    let square: f64 = pairs.map(|(k, l)| e(k) * e(l) * dot(a(k), a(l)) * dot(b(k), b(l))).sum();
-    host.scaling.abs() * square.max(0.0).sqrt()
+fn update_norm(module: &PeftModule, factors: &Factors) -> Burn<f64> {
+    let Factors { rank, d_input, d_output, ref a, .. } = *factors;
+    let b = factors.b_by_rank();
+    let e = module.e.as_ref().map_or(Ok(vec![1.0; rank]), HostTensor::to_f64)?;
+    let gram_a = times_transposed(a, a, rank, d_input, rank);
+    let gram_b = times_transposed(&b, &b, rank, d_output, rank);
+    let term = |at: usize| e[at / rank] * e[at % rank] * gram_a[at] * gram_b[at];
+    let square: f64 = (0..rank * rank).map(term).sum();
+    Ok(module.scaling.abs() * square.max(0.0).sqrt())
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -367,16 +357,11 @@ mod tests {
     #[test]
     fn the_norm_is_that_of_the_dense_update() {
         // c·B·E·A = 2·[[1·3·1 + 2·(−1)·0, 1·3·2 + 2·(−1)·1]] = [[6, 8]]; norm 10.
-        let host = HostAdapter {
-            rank: 2,
-            d_input: 2,
-            d_output: 1,
-            a: vec![1.0, 2.0, 0.0, 1.0],
-            b: vec![1.0, 2.0],
-            e: Some(vec![3.0, -1.0]),
-            noise: None,
-            scaling: 2.0,
-        };
-        assert!((update_norm(&host) - 10.0).abs() < 1e-12);
+        let matrix = |shape: &[usize], values: &[f64]| HostTensor::from_f64(shape, values).unwrap();
+        let a = matrix(&[2, 2], &[1.0, 2.0, 0.0, 1.0]);
+        let lora = PeftModule::lora(a, matrix(&[1, 2], &[1.0, 2.0]), 2.0, 2).unwrap();
+        let module = PeftModule { e: Some(matrix(&[2], &[3.0, -1.0])), ..lora };
+        let found = update_norm(&module, &module.factors().unwrap()).unwrap();
+        assert!((found - 10.0).abs() < 1e-12);
     }
 }

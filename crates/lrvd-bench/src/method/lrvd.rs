@@ -18,7 +18,7 @@
 use lrvd_burn::adapter::Prior;
 use lrvd_burn::train::{AdaLora, BayesLora, Lora, Pruning, RankSearch};
 use lrvd_core::adalora::AdaLoraConfig;
-use lrvd_core::family::VariationalFamily;
+use lrvd_core::posterior::VariationalFamily;
 use lrvd_core::prune::PruneRule;
 use lrvd_core::schedule::KlSchedule;
 

@@ -23,11 +23,11 @@
 use burn::module::{Module, Param};
 use burn::tensor::{Tensor, TensorData};
 use lrvd_burn::adapter::{AdapterConfig, Extension, LowRankAdapter, Posterior, RankParameters};
-use lrvd_burn::host::HostAdapter;
 use lrvd_burn::model::NamedModule;
 use lrvd_burn::parameters::ParameterValue;
 use lrvd_burn::sampling::Scheme;
 use lrvd_burn::train::{DrawPolicy, Fitted, Method, Prediction, Setup, TrainConfig};
+use lrvd_core::Factors;
 use lrvd_core::baselines::tfb::{AdmissibleChange, RotatedAdapter, largest_admissible};
 use lrvd_core::metrics::{log_softmax, mean_probability};
 use lrvd_models::AutoModel;
@@ -150,23 +150,23 @@ fn rotate(model: &mut AutoModel) -> Burn<()> {
 }
 
 fn rotate_adapter(adapter: &mut LowRankAdapter) -> Burn<()> {
-    let host = HostAdapter::read(adapter);
-    let rotated = RotatedAdapter::new(&host.a, &host.b, host.rank)?;
-    let (d_input, d_output) = (host.d_input, host.d_output);
+    let factors = adapter.host_factors();
+    let Factors { rank, d_input, d_output, .. } = factors;
+    let rotated = RotatedAdapter::new(&factors.a, &factors.b_by_rank(), rank)?;
     // 1/d_i, and 0 for a rank without a direction in the output.
     let inverse = rotated.noise_std_dev(1.0)?;
-    let mut a = vec![0.0; d_input * host.rank];
-    let mut b = vec![0.0; host.rank * d_output];
+    let mut a = vec![0.0; d_input * rank];
+    let mut b = vec![0.0; rank * d_output];
     for (i, (d, inverse)) in rotated.singular_values.iter().zip(inverse).enumerate() {
         for (j, value) in rotated.a[i * d_input..][..d_input].iter().enumerate() {
-            a[j * host.rank + i] = d * value;
+            a[j * rank + i] = d * value;
         }
         for (j, value) in rotated.b[i * d_output..][..d_output].iter().enumerate() {
             b[i * d_output + j] = inverse * value;
         }
     }
-    adapter.a.set_data(TensorData::new(a, [d_input, host.rank]));
-    adapter.b.set_data(TensorData::new(b, [host.rank, d_output]));
+    adapter.a.set_data(TensorData::new(a, [d_input, rank]));
+    adapter.b.set_data(TensorData::new(b, [rank, d_output]));
     Ok(())
 }
 
@@ -191,6 +191,7 @@ fn add_noise(model: &mut AutoModel, level: f64) -> Burn<()> {
 mod tests {
     use lrvd_burn::host::values;
     use lrvd_burn::model::trainable_counts;
+    use lrvd_core::Factors;
     use lrvd_core::baselines::tfb::SearchAnswer;
 
     use super::*;

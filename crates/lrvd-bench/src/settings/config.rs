@@ -11,10 +11,10 @@ use lrvd_burn::schema::words;
 use lrvd_burn::train::{
     Bucketing, DrawPolicy, LastBatch, OptimizerOnPrune, PredictionDraws, TrainConfig, UpdatePhase,
 };
-use lrvd_core::family::{INITIAL_LOG_VARIANCE, VariationalFamily};
 use lrvd_core::kl::KlReduction;
 use lrvd_core::moments::CrossTerm;
-use lrvd_core::prune::{PruneSchedule, REFERENCE_FAN_IN, StatisticAggregate, StatisticOptions};
+use lrvd_core::posterior::{INITIAL_LOG_VARIANCE, VariationalFamily};
+use lrvd_core::prune::{PruneSchedule, StatisticAggregate, StatisticOptions};
 use lrvd_core::schedule::KlDivisor;
 use lrvd_models::Precision;
 use lrvd_models::deberta::{ADAPTER_TARGETS, Pooling};
@@ -485,7 +485,7 @@ impl Config {
     pub fn statistic_options(&self) -> StatisticOptions {
         StatisticOptions {
             aggregate: self.prune.statistic,
-            fan_in_correction: self.prune.fan_in_correction.then_some(REFERENCE_FAN_IN),
+            fan_in_correction: self.prune.fan_in_correction,
         }
     }
 

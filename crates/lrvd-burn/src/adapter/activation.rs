@@ -2,9 +2,9 @@
 
 use burn::tensor::Tensor;
 use burn::tensor::module::linear;
-use lrvd_core::family::EPS_VARIANCE;
 use lrvd_core::moments::CrossTerm;
 use lrvd_core::noise::{NoiseKey, Stream};
+use lrvd_core::posterior::EPS_VARIANCE;
 
 use super::kind::{LowRankAdapter, Posterior, clamped, clamped_log_alpha};
 use crate::ops::{

@@ -6,8 +6,8 @@ use burn::module::{
     Devices, Module, ModuleMapper, ModuleVisitor, Param, Reparameterization, Reparameterizer,
 };
 use burn::tensor::{Device, Tensor};
-use lrvd_core::family::VariationalFamily;
 use lrvd_core::noise::module_id;
+use lrvd_core::posterior::VariationalFamily;
 
 use super::kind::{Adapter, Extension, LowRankAdapter, Posterior};
 use super::observer::Observer;

@@ -1,8 +1,8 @@
 //! What to attach to a layer, and with which initial values.
 
 use lrvd_core::error::check_range;
-use lrvd_core::family::{INITIAL_LOG_VARIANCE, VariationalFamily};
 use lrvd_core::noise::{NoiseKey, module_id};
+use lrvd_core::posterior::{INITIAL_LOG_VARIANCE, VariationalFamily};
 use serde::{Deserialize, Serialize};
 
 use super::initialisation::Initialiser;

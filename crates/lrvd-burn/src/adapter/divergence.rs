@@ -6,8 +6,8 @@
 use burn::module::Param;
 use burn::tensor::{DType, FloatDType, Tensor, activation};
 use lrvd_core::error::check_range;
-use lrvd_core::family::{EPS_MEAN, VariationalFamily};
 use lrvd_core::kl::{ArdScales, K1, K2, K3, KlReduction};
+use lrvd_core::posterior::{EPS_MEAN, VariationalFamily};
 use lrvd_core::special::ln_gamma;
 use serde::{Deserialize, Serialize};
 

@@ -2,8 +2,8 @@
 
 use burn::backend::tensor::FloatTensor;
 use burn::tensor::Tensor;
-use lrvd_core::family::{EPS_MEAN, LOG_VARIANCE_MAX, LOG_VARIANCE_MIN};
 use lrvd_core::kl::{K1, K2, K3};
+use lrvd_core::posterior::{EPS_MEAN, LOG_VARIANCE_MAX, LOG_VARIANCE_MIN};
 
 use super::op::{self, FusedOp, LrvdBackend, Operands};
 use super::value::Value;

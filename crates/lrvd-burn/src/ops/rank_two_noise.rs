@@ -3,8 +3,8 @@
 use burn::backend::TensorMetadata;
 use burn::backend::tensor::FloatTensor;
 use burn::tensor::Tensor;
-use lrvd_core::family::EPS_VARIANCE;
 use lrvd_core::noise::NoiseKey;
+use lrvd_core::posterior::EPS_VARIANCE;
 
 use super::op::{self, FusedOp, LrvdBackend, Operands};
 use super::standard_normal::StandardNormal;

@@ -4,6 +4,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use lrvd_core::Factors;
+
 use super::config::{CONFIG_FILE, PeftConfig, PeftMethod};
 use super::rules::{Factor, Key, factor_key, parse_key};
 use crate::error::Error;
@@ -76,6 +78,17 @@ impl PeftModule {
     /// Output features.
     pub fn d_output(&self) -> usize {
         self.b.shape().first().copied().unwrap_or(0)
+    }
+
+    /// The factors in f64.
+    pub fn factors(&self) -> Result<Factors, Error> {
+        Ok(Factors {
+            rank: self.rank,
+            d_input: self.d_input(),
+            d_output: self.d_output(),
+            a: self.a.to_f64()?,
+            b: self.b.to_f64()?,
+        })
     }
 
     /// The weight and the update in single precision, each value rounded once.

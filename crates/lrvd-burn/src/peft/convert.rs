@@ -92,8 +92,7 @@ fn relative(part: f64, whole: f64) -> f64 {
 
 /// `Σ ς²` of a module; at a rank above `rank` also the module at that rank, and the part of the sum that it lost.
 fn cut(module: &PeftModule, rank: usize) -> Result<(f64, Option<(PeftModule, f64)>), Error> {
-    let (a, b) = (module.a.to_f64()?, module.b.transpose2()?.to_f64()?);
-    let svd = singular_factors(&a, &b, module.rank)?;
+    let svd = singular_factors(&module.factors()?)?;
     let energy = |values: &[f64]| {
         module.scaling.powi(2) * values.iter().map(|value| value * value).sum::<f64>()
     };
@@ -101,11 +100,9 @@ fn cut(module: &PeftModule, rank: usize) -> Result<(f64, Option<(PeftModule, f64
     if module.rank <= rank {
         return Ok((total, None));
     }
-    let kept = |values: &[f64], width: usize, dtype| {
-        floats(dtype, &[rank, width], &values[..rank * width])
-    };
-    let a = kept(&svd.a, module.d_input(), module.a.dtype())?;
-    let b = kept(&svd.b, module.d_output(), module.b.dtype())?.transpose2()?;
+    let kept = svd.factors.select(&(0..rank).collect::<Vec<_>>())?;
+    let a = floats(module.a.dtype(), &[rank, kept.d_input], &kept.a)?;
+    let b = floats(module.b.dtype(), &[kept.d_output, rank], &kept.b)?;
     let cut = PeftModule::lora(a, b, module.scaling, module.initial_rank)?;
     Ok((total, Some((cut, energy(&svd.values[rank..])))))
 }

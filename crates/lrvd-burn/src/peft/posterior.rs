@@ -8,8 +8,9 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use lrvd_core::family::{LOG_VARIANCE_MAX, LOG_VARIANCE_MIN, VariationalFamily};
+use lrvd_core::Noise;
 use lrvd_core::moments::CrossTerm;
+use lrvd_core::posterior::{LOG_VARIANCE_MAX, LOG_VARIANCE_MIN, VariationalFamily};
 use lrvd_core::prune::StatisticAggregate;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use serde_json::Value;
@@ -22,7 +23,6 @@ use crate::adapter::{
 };
 use crate::error::Error;
 use crate::files::{HostTensor, LoadReport, WeightStore, write_safetensors};
-use crate::host::HostNoise;
 use crate::model::NamedModule;
 use crate::sampling::{DrawPer, Scheme};
 
@@ -280,13 +280,12 @@ impl PeftPosterior {
         schemas.map(|schema| self.tensors.get(&format!("{path}.{}", schema.name))).collect()
     }
 
-    /// The parameters of the module at `path`, rank-major as the core has them; none of a module
-    /// without a rank.
-    pub fn noise(&self, path: &str) -> Result<Option<HostNoise>, Error> {
+    /// Parameters of the module at `path`; `None` of a module without a rank.
+    pub fn noise(&self, path: &str) -> Result<Option<Noise>, Error> {
         let Some(stored) = self.stored(path) else { return Ok(None) };
-        let (family, a) = (self.header.family, stored[0].to_f64()?);
-        let b = stored.get(1).map_or(Ok(Vec::new()), |b| b.transpose2()?.to_f64())?;
-        Ok(Some(HostNoise { family, a, b }))
+        let a = stored[0].to_f64()?;
+        let b = stored.get(1).map_or(Ok(Vec::new()), |b| b.to_f64())?;
+        Ok(Some(Noise { family: self.header.family, a, b }))
     }
 
     /// The same as parameters of a layer.

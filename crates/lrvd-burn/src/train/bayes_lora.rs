@@ -7,8 +7,8 @@
 use std::collections::BTreeMap;
 
 use lrvd_core::error::check_range;
-use lrvd_core::family::{INITIAL_LOG_VARIANCE, VariationalFamily};
 use lrvd_core::kl::KlReduction;
+use lrvd_core::posterior::{INITIAL_LOG_VARIANCE, VariationalFamily};
 use lrvd_core::prune::{PruneRule, PruneSchedule, StatisticOptions};
 use lrvd_core::schedule::{KlDivisor, KlSchedule};
 use serde::{Deserialize, Serialize};

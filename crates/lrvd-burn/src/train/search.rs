@@ -38,7 +38,7 @@ use super::state::RankCause;
 use super::watch::{Event, Observer};
 use crate::error::Error;
 use crate::gauge::rotate_to_singular_basis;
-use crate::host::HostAdapter;
+use crate::host::values;
 use crate::model::{NamedModule, trainable_counts};
 use crate::optimizer::AdamW;
 use crate::parameters::{Group, ParameterValue as _};
@@ -293,14 +293,17 @@ pub fn directions(model: &impl NamedModule) -> Vec<Direction> {
     let mut found = Vec::new();
     model.visit_layers(&mut |path, layer| {
         let Some(adapter) = layer.low_rank() else { return };
-        let host = HostAdapter::read(adapter);
+        let factors = adapter.host_factors();
+        let b = factors.b_by_rank();
+        let e = adapter.singular_values().map(|e| values(e.val()));
         let norm = |factor: &[f64], width: usize, k: usize| {
             lrvd_core::linalg::norm(&factor[k * width..(k + 1) * width])
         };
-        found.extend((0..host.rank).map(|index| {
-            let length = norm(&host.a, host.d_input, index) * norm(&host.b, host.d_output, index);
-            let scale = host.e.as_ref().map_or(1.0, |e| e[index].abs());
-            let importance = host.scaling.abs() * scale * length;
+        found.extend((0..factors.rank).map(|index| {
+            let length =
+                norm(&factors.a, factors.d_input, index) * norm(&b, factors.d_output, index);
+            let scale = e.as_ref().map_or(1.0, |e| e[index].abs());
+            let importance = adapter.scaling.abs() * scale * length;
             Direction { path: path.to_owned(), index, importance }
         }));
     });

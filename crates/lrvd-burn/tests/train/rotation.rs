@@ -4,9 +4,8 @@ use super::*;
 use lrvd_burn::adapter::{AdapterConfig, AdapterKind};
 use lrvd_burn::attach_adapters;
 use lrvd_burn::gauge::rotate_to_singular_basis;
-use lrvd_burn::host::HostAdapter;
 use lrvd_burn::train::directions;
-use lrvd_core::family::VariationalFamily;
+use lrvd_core::posterior::VariationalFamily;
 
 const RANK: usize = 3;
 
@@ -24,7 +23,9 @@ fn a_rotation_keeps_answers_and_noise() {
     let answers = |model: &One| -> Vec<f64> {
         model.logits(&x, &Pass::mean()).into_data().iter::<f64>().collect()
     };
-    let noise = |model: &One| HostAdapter::read(model.layer.low_rank().unwrap()).noise;
+    let noise = |model: &One| {
+        model.layer.low_rank().unwrap().host_posterior().unwrap().unwrap().noise().clone()
+    };
     for family in VariationalFamily::ALL {
         // B as large as A, a hundredth of it, and zero as in a fresh adapter.
         for scale in [1.0, 0.01, 0.0] {

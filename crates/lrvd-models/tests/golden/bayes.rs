@@ -2,12 +2,12 @@
 
 use anyhow::{Context, Result};
 use lrvd_burn::files::WeightStore;
-use lrvd_burn::host::{HostAdapter, HostNoise};
-use lrvd_core::family::{EPS_MEAN, VariationalFamily, clamp_log_variance};
 use lrvd_core::kl::{KlReduction, LogUniformKl, kl_fit, kl_log_uniform};
+use lrvd_core::linalg::transpose;
 use lrvd_core::moments::{CrossTerm, Moments, moments};
-use lrvd_core::posterior::{Entries, Posterior};
+use lrvd_core::posterior::{EPS_MEAN, Entries, clamp_log_variance};
 use lrvd_core::prune::{StatisticOptions, rank_statistic};
+use lrvd_core::{Factors, Noise, Posterior, VariationalFamily};
 
 use crate::activation_noise::{moment_matched, nested};
 use crate::case::{Case, Json, Limit, Values};
@@ -18,26 +18,20 @@ pub(crate) const FAMILIES: [&str; 2] = ["multiplicative", "additive"];
 /// do.
 pub(crate) const FORMULA: f64 = 1e-10;
 
-/// `A` `[rank, d_in]` and `B` `[d_out, rank]` of a file, both rank-major here.
-pub(crate) fn factors(file: &WeightStore, a: &str, b: &str) -> Result<HostAdapter> {
+/// `A` `[rank, d_in]` and `B` `[d_out, rank]` of a file.
+pub(crate) fn factors(file: &WeightStore, a: &str, b: &str) -> Result<Factors> {
     let (a, b) = (Values::read(file, a)?, Values::read(file, b)?);
     let (rank, d_input, d_output) = (a.shape[0], a.shape[1], b.shape[0]);
-    let (a, b) = (a.values, b.transposed().values);
-    Ok(HostAdapter { rank, d_input, d_output, a, b, e: None, noise: None, scaling: 1.0 })
+    Ok(Factors { rank, d_input, d_output, a: a.values, b: b.values })
 }
 
-/// These factors with the noise of one family.
-pub(crate) fn with_noise(factors: &HostAdapter, family: &str, parameters: &[f64]) -> HostAdapter {
+/// A posterior of one family around `factors`.
+pub(crate) fn posterior(factors: &Factors, family: &str, parameters: &[f64]) -> Result<Posterior> {
     let family = match family {
         "additive" => VariationalFamily::RankVariance,
         _ => VariationalFamily::NoiseToSignal,
     };
-    let noise = HostNoise { family, a: parameters.to_vec(), b: Vec::new() };
-    HostAdapter { noise: Some(noise), ..factors.clone() }
-}
-
-pub(crate) fn posterior(adapter: &HostAdapter) -> Result<Posterior<'_>> {
-    adapter.posterior()?.context("an adapter without a posterior")
+    Ok(Posterior::new(factors.clone(), Noise::per_rank(family, parameters.to_vec()))?)
 }
 
 /// The parameters of a family in a file of inputs.
@@ -54,7 +48,7 @@ pub(crate) fn forward(case: &mut Case) -> Result<()> {
     let file = case.inputs(&names)?;
     let of = |name: &str| Ok::<_, anyhow::Error>(Values::read(&file, name)?.values);
     let factors = factors(&file, "mu_A", "mu_B")?;
-    let (rank, d_in, d_out) = (factors.rank, factors.d_input, factors.d_output);
+    let Factors { rank, d_input: d_in, d_output: d_out, .. } = factors;
     // Without a rank there is nothing to scale.
     let lambda: f64 = case.json.read("lambda")?;
     let scaling = if rank == 0 { 0.0 } else { lambda / rank as f64 };
@@ -65,24 +59,19 @@ pub(crate) fn forward(case: &mut Case) -> Result<()> {
         let mut put = |key: &str, shape: &[usize], values| {
             found.push((format!("{family}.{key}"), Values::new(shape, values)));
         };
-        let adapter = with_noise(&factors, family, &parameters(&file, family)?);
-        let q = posterior(&adapter)?;
+        let q = posterior(&factors, family, &parameters(&file, family)?)?;
         let variance = q.variance();
-        let of_rank = |width: usize| -> Vec<f64> {
-            q.a_noise().iter().flat_map(|&p| vec![p; width]).collect()
-        };
         let (ratios, kl) = if family == "additive" {
             with_floor(&q)
         } else {
-            let ratios = Entries { a: of_rank(d_in), b: of_rank(d_out) };
-            (ratios, kl_log_uniform(&q, KlReduction::Element))
+            let noise = &q.noise().a;
+            let a = noise.iter().flat_map(|&p| vec![p; d_in]).collect();
+            (Entries { a, b: noise.repeat(d_out) }, kl_log_uniform(&q, KlReduction::Element))
         };
-        // The file holds what belongs to B as `[d_out, rank]`.
-        let of_b = |values| Values::new(&[rank, d_out], values).transposed().values;
         put("sigma2_A", &[rank, d_in], variance.a);
-        put("sigma2_B", &[d_out, rank], of_b(variance.b));
+        put("sigma2_B", &[d_out, rank], variance.b);
         put("log_alpha_A", &[rank, d_in], ratios.a);
-        put("log_alpha_B", &[d_out, rank], of_b(ratios.b));
+        put("log_alpha_B", &[d_out, rank], ratios.b);
         put("kl_per_rank", &[rank], kl.per_rank());
         put("kl_total", &[1], vec![kl.total()]);
         put("kl_A_per_rank", &[rank], kl.a_per_rank);
@@ -99,7 +88,7 @@ pub(crate) fn forward(case: &mut Case) -> Result<()> {
         put("y.paper", &[n, d_out], moment_matched(&q, &x, &eps, scaling, paper)?);
         put("y.nested", &[n, d_out], nested(&q, &x, [&e1, &e2], scaling)?);
         if family == "additive" {
-            found.extend(statistics(case, &adapter)?);
+            found.extend(statistics(case, &q)?);
         }
         for gradient in ["grad.", "grad_kl."].map(|start| format!("{family}.{start}")) {
             for name in case.below(&gradient) {
@@ -115,26 +104,29 @@ pub(crate) fn forward(case: &mut Case) -> Result<()> {
 
 /// Log noise-to-signal ratios of an additive posterior, and the divergence of each rank, with 1e-8 added to every ratio as in the
 /// authors' code.
-fn with_floor(q: &Posterior<'_>) -> (Entries, LogUniformKl) {
-    let of = |means: &[f64], variance: Vec<f64>, width: usize| -> (Vec<f64>, Vec<f64>) {
+fn with_floor(q: &Posterior) -> (Entries, LogUniformKl) {
+    let ratios = |means: &[f64], variance: Vec<f64>| -> Vec<f64> {
         let ratio =
             |(mean, variance): (&f64, f64)| (variance / (mean * mean + EPS_MEAN) + 1e-8).ln();
-        let ratios: Vec<f64> = means.iter().zip(variance).map(ratio).collect();
-        let rows = ratios.chunks(width).map(|row| row.iter().map(|&a| kl_fit(a)).sum::<f64>());
-        let kl = rows.collect();
-        (ratios, kl)
+        means.iter().zip(variance).map(ratio).collect()
     };
+    let sums = |rows: &[f64], width: usize| -> Vec<f64> {
+        rows.chunks(width).map(|row| row.iter().map(|&a| kl_fit(a)).sum::<f64>()).collect()
+    };
+    let Factors { rank, d_input, d_output, ref a, ref b } = *q.factors();
     let variance = q.variance();
-    let (a, a_per_rank) = of(q.a_mean(), variance.a, q.d_input());
-    let (b, b_per_rank) = of(q.b_mean(), variance.b, q.d_output());
+    let (a, b) = (ratios(a, variance.a), ratios(b, variance.b));
+    let a_per_rank = sums(&a, d_input);
+    let b_per_rank = sums(&transpose(&b, d_output, rank), d_output);
     (Entries { a, b }, LogUniformKl { a_per_rank, b_per_rank })
 }
 
 /// Rank statistics of the additive family, and the masks that they give: of the clamped log-variance and of the raw one, with the
 /// lower of the two middle values or their mean.
-fn statistics(case: &mut Case, adapter: &HostAdapter) -> Result<Vec<(String, Values)>> {
-    let q = posterior(adapter)?;
-    let noise = q.a_noise();
+fn statistics(case: &mut Case, q: &Posterior) -> Result<Vec<(String, Values)>> {
+    let noise = &q.noise().a;
+    let Factors { d_input, d_output, ref a, .. } = *q.factors();
+    let b = q.factors().b_by_rank();
     let clamped: Vec<f64> = noise.iter().map(|&l| clamp_log_variance(l)).collect();
     let mut found = Vec::new();
     for name in ["lower", "midpoint"] {
@@ -147,8 +139,7 @@ fn statistics(case: &mut Case, adapter: &HostAdapter) -> Result<Vec<(String, Val
         };
         let of = |log_variance: &[f64]| -> Vec<f64> {
             let statistic = |(k, l): (usize, &f64)| {
-                let a = middle(q.a_mean(), q.d_input(), k);
-                l + f64::midpoint(a, middle(q.b_mean(), q.d_output(), k))
+                l + f64::midpoint(middle(a, d_input, k), middle(&b, d_output, k))
             };
             log_variance.iter().enumerate().map(statistic).collect()
         };
@@ -160,7 +151,7 @@ fn statistics(case: &mut Case, adapter: &HostAdapter) -> Result<Vec<(String, Val
         }
         found.push((format!("rank_statistic.{name}"), Values::list(raw)));
         let clamped = match name {
-            "lower" => rank_statistic(&q, StatisticOptions::default())?,
+            "lower" => rank_statistic(q, StatisticOptions::default())?,
             _ => of(&clamped),
         };
         found.push((format!("rank_statistic_clamped.{name}"), Values::list(clamped)));
@@ -187,17 +178,17 @@ pub(crate) fn divergence(case: &mut Case) -> Result<()> {
 /// every output drops.
 ///
 /// ```text
-/// Cov(y[o], y[p]) = Σ_k v_s[k]·b_mean[k,o]·b_mean[k,p]     o ≠ p
+/// Cov(y[o], y[p]) = Σ_k v_s[k]·b[o,k]·b[p,k]     o ≠ p
 /// Var y[o]        = as in moments
 /// ```
-fn output_covariance(q: &Posterior<'_>, m: &Moments) -> Vec<f64> {
-    let (rank, d_out, b) = (q.rank(), q.d_output(), q.b_mean());
+fn output_covariance(factors: &Factors, m: &Moments) -> Vec<f64> {
+    let Factors { rank, d_output: d_out, ref b, .. } = *factors;
     let entry = |token: usize, o: usize, p: usize| -> f64 {
         if o == p {
             return m.variance[token * d_out + o];
         }
         let v_s = &m.rank_variance[token * rank..];
-        (0..rank).map(|k| v_s[k] * b[k * d_out + o] * b[k * d_out + p]).sum()
+        (0..rank).map(|k| v_s[k] * b[o * rank + k] * b[p * rank + k]).sum()
     };
     let tokens = m.mean.len() / d_out;
     let rows = (0..tokens).flat_map(|token| (0..d_out).map(move |o| (token, o)));
@@ -211,12 +202,11 @@ pub(crate) fn monte_carlo(case: &mut Case) -> Result<()> {
     let x = Values::read(&file, "x")?.values;
     let scaling: f64 = case.json.read("scale")?;
     for family in FAMILIES {
-        let adapter = with_noise(&factors, family, &parameters(&file, family)?);
-        let q = posterior(&adapter)?;
+        let q = posterior(&factors, family, &parameters(&file, family)?)?;
         let exact = moments(&q, &x, CrossTerm::Exact)?;
         let paper = moments(&q, &x, CrossTerm::Omitted)?;
-        let covariance = output_covariance(&q, &exact);
-        let d_out = q.d_output();
+        let covariance = output_covariance(&factors, &exact);
+        let d_out = factors.d_output;
         let shape = [exact.mean.len() / d_out, d_out, d_out];
         let scaled = |axes: usize, values: Vec<f64>, factor: f64| {
             Values::new(&shape[..axes], values.into_iter().map(|v| v * factor).collect())

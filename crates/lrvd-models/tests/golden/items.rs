@@ -2,14 +2,14 @@
 
 use anyhow::{Context, Result, ensure};
 use lrvd_burn::files::WeightStore;
-use lrvd_burn::host::HostAdapter;
+use lrvd_core::Factors;
 use lrvd_core::energy::UpdateEnergy;
 use lrvd_core::linalg::{Svd, dot, identity, svd, times, times_transposed, transposed_times};
 use lrvd_core::metrics::Predictions;
 use lrvd_core::moments::{CrossTerm, Moments, moments};
 use serde_json::Value;
 
-use crate::bayes::{FAMILIES, FORMULA, factors, posterior, with_noise};
+use crate::bayes::{FAMILIES, FORMULA, factors, posterior};
 use crate::case::{Case, Json, Limit, Values};
 
 /// Slack of comparisons between values of one curve.
@@ -69,24 +69,25 @@ pub(crate) fn gauge(case: &mut Case) -> Result<()> {
     let tolerance: f64 = case.json.read("boolean_tolerance")?;
     each(case, |mut item| {
         let before = factors(item.file, &item.key("A"), &item.key("B"))?;
-        let HostAdapter { rank, d_input, d_output, .. } = before;
+        let Factors { rank, d_input, d_output, .. } = before;
         let [diagonal, matrix, x] = ["D", "R", "x"].map(|name| item.input(name));
         let (diagonal, matrix, x) = (diagonal?.values, matrix?.values, x?.values);
-        // A' = R·A, B' = B·R⁻¹, of which the rank-major form is R⁻ᵀ·Bᵀ.
+        // A' = R·A, B' = B·R⁻¹.
         let a = times(&matrix, &before.a, rank, rank, d_input);
-        let b = times(&inverse_transpose(&matrix, rank), &before.b, rank, rank, d_output);
-        let after = HostAdapter { a, b, ..before.clone() };
+        let b =
+            times_transposed(&before.b, &inverse_transpose(&matrix, rank), d_output, rank, rank);
+        let after = Factors { a, b, ..before.clone() };
         let action = DiagonalAction::new(&matrix, &diagonal);
         for (suffix, found) in [
             ("A_transformed", Values::new(&[rank, d_input], after.a.clone())),
-            ("B_transformed", Values::new(&[rank, d_output], after.b.clone()).transposed()),
+            ("B_transformed", Values::new(&[d_output, rank], after.b.clone())),
             ("D_transformed", Values::list(action.transformed.clone())),
         ] {
             let limit = Limit::Absolute(FORMULA * found.largest().max(f64::MIN_POSITIVE));
             item.tensor(suffix, &found, limit)?;
         }
 
-        let update = |f: &HostAdapter| transposed_times(&f.b, &f.a, rank, d_output, d_input);
+        let update = |f: &Factors| times(&f.b, &f.a, d_output, rank, d_input);
         let delta = change(&update(&before), &update(&after));
         let gram = times_transposed(&matrix, &matrix, rank, rank, rank);
         let orthogonality = change(&gram, &identity(rank));
@@ -108,9 +109,8 @@ pub(crate) fn gauge(case: &mut Case) -> Result<()> {
             ("is_residual_gauge", small(orthogonality.max(action.commutator))),
         ];
         for (family, names) in FAMILIES.into_iter().zip(&names) {
-            let of = |factors: &HostAdapter, parameters: &[f64]| -> Result<Moments> {
-                let adapter = with_noise(factors, family, parameters);
-                Ok(moments(&posterior(&adapter)?, &x, CrossTerm::Exact)?)
+            let of = |factors: &Factors, parameters: &[f64]| -> Result<Moments> {
+                Ok(moments(&posterior(factors, family, parameters)?, &x, CrossTerm::Exact)?)
             };
             let old = of(&before, &diagonal)?;
             for (parameters, name) in [&diagonal, &action.transformed].into_iter().zip(names) {
@@ -167,7 +167,7 @@ pub(crate) fn energy(case: &mut Case) -> Result<()> {
     each(case, |mut item| {
         let factors = factors(item.file, &item.key("A"), &item.key("B"))?;
         let rank = factors.rank;
-        let update = UpdateEnergy::new(&factors.a, &factors.b, rank)?;
+        let update = UpdateEnergy::new(&factors)?;
         let (order, permutations) = (item.indices("order")?, item.indices("permutations")?);
         let n = permutations.len() / rank;
         ensure!(order.len() == rank && n > 0, "`{}`: an order of {} ranks", item.name, order.len());
@@ -181,7 +181,7 @@ pub(crate) fn energy(case: &mut Case) -> Result<()> {
         };
         let svd = update.singular_value_curve();
         let residual = |order: &[usize]| -> Result<Vec<f64>> { Ok(update.curve(order)?) };
-        let partial = |order: &[usize]| -> Result<Vec<f64>> { Ok(partial_norms(&factors, order)) };
+        let partial = |order: &[usize]| partial_norms(&factors, order);
         let (e, all_e) = (residual(&order)?, permuted(&residual)?);
         let (f, all_f) = (partial(&order)?, permuted(&partial)?);
         let monotone = e.windows(2).all(|pair| pair[1] >= pair[0] - ROUNDING);
@@ -212,17 +212,13 @@ pub(crate) fn energy(case: &mut Case) -> Result<()> {
 }
 
 /// `‖ΔW_k‖² / ‖ΔW‖²` of the first `k = 1..r` components in an order; it may exceed 1.
-fn partial_norms(factors: &HostAdapter, order: &[usize]) -> Vec<f64> {
-    let HostAdapter { d_input, d_output, ref a, ref b, .. } = *factors;
-    let rows = |factor: &[f64], width: usize, kept: &[usize]| -> Vec<f64> {
-        kept.iter().flat_map(|k| factor[k * width..(k + 1) * width].to_vec()).collect()
+fn partial_norms(factors: &Factors, order: &[usize]) -> Result<Vec<f64>> {
+    let square = |kept: &[usize]| -> Result<f64> {
+        let Factors { rank, d_input, d_output, a, b } = factors.select(kept)?;
+        let update = times(&b, &a, d_output, rank, d_input);
+        Ok(dot(&update, &update))
     };
-    let square = |kept: &[usize]| {
-        let (a, b) = (rows(a, d_input, kept), rows(b, d_output, kept));
-        let update = transposed_times(&b, &a, kept.len(), d_output, d_input);
-        dot(&update, &update)
-    };
-    (1..=order.len()).map(|k| square(&order[..k]) / square(order)).collect()
+    (1..=order.len()).map(|k| Ok(square(&order[..k])? / square(order)?)).collect()
 }
 
 /// Accuracy, likelihood, calibration error and Brier score of recorded probabilities.

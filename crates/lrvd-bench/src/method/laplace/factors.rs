@@ -1,7 +1,7 @@
 //! Kronecker factors of every LoRA matrix, summed over the training set, and the leading columns of wide ones.
 
 use burn::tensor::Tensor;
-use lrvd_burn::host::{HostAdapter, values};
+use lrvd_burn::host::values;
 use lrvd_burn::model::NamedModule;
 use lrvd_burn::train::{Examples, evaluation_batches, report_progress};
 use lrvd_core::baselines::laplace::{CurvatureBlock, InputNormalisation, WideFactor, WideSide};
@@ -212,22 +212,23 @@ fn norm_of(model: &AutoModel, module: u32, outputs: usize) -> f64 {
     let mut found = None;
     model.visit_layers(&mut |_, layer| {
         if layer.noise_id() == module {
-            found = layer.low_rank().map(HostAdapter::read);
+            found = layer.low_rank().map(LowRankAdapter::host_factors);
         }
     });
-    let Some(host) = found else { return 0.0 };
+    let Some(factors) = found else { return 0.0 };
     let square = |values: &[f64]| values.iter().map(|v| v * v).sum::<f64>();
+    let b = factors.b_by_rank();
     let b = match model {
-        AutoModel::Llama(choice) if outputs != host.d_output => {
-            let rows = host.b.chunks_exact(host.d_output);
+        AutoModel::Llama(choice) if outputs != factors.d_output => {
+            let rows = b.chunks_exact(factors.d_output);
             let answers = choice.answer_ids();
             rows.flat_map(|row| answers.iter().filter_map(|&id| row.get(id as usize)))
                 .map(|v| v * v)
                 .sum()
         }
-        _ => square(&host.b),
+        _ => square(&b),
     };
-    square(&host.a) + b
+    square(&factors.a) + b
 }
 
 /// Columns of the Cholesky root of `Λ = diag(p) − p·pᵀ` as rows, `[labels − 1, labels]`.

@@ -3,10 +3,12 @@
 use burn::module::{Module, Param};
 use burn::tensor::Tensor;
 use lrvd_core::noise::Stream;
+use lrvd_core::{Factors, Posterior as CorePosterior};
 
 use super::{Extension, Posterior};
 use crate::adapter::noise::LayerNoise;
 use crate::adapter::schema::{Axis, ParameterSchema, Visit};
+use crate::host::values;
 
 pub(super) const A: ParameterSchema =
     ParameterSchema::mean("lora_A", &[Axis::Input, Axis::Rank], 0);
@@ -59,6 +61,24 @@ impl LowRankAdapter {
             Some(Extension::Posterior(posterior)) => Some(posterior),
             _ => None,
         }
+    }
+
+    /// The factors on the host, in f64 and in the orientation of files.
+    pub fn host_factors(&self) -> Factors {
+        let adapter = self.valid();
+        Factors {
+            rank: self.rank(),
+            d_input: self.d_input(),
+            d_output: self.d_output(),
+            a: values(adapter.a.val().transpose()),
+            b: values(adapter.b.val().transpose()),
+        }
+    }
+
+    /// The posterior on the host, if there is one.
+    pub fn host_posterior(&self) -> Result<Option<CorePosterior>, lrvd_core::Error> {
+        let noise = self.valid().posterior().map(Posterior::host);
+        noise.map(|noise| CorePosterior::new(self.host_factors(), noise)).transpose()
     }
 
     /// Takes the posterior off and leaves its mean; other extensions stay.

@@ -19,7 +19,7 @@ mod scale;
 use burn::module::{Module, Param};
 use burn::tensor::Tensor;
 use lrvd_core::baselines::{StdMap, initial_rho};
-use lrvd_core::family::INITIAL_B_BOUND;
+use lrvd_core::posterior::INITIAL_B_BOUND;
 
 use super::config::{AdapterConfig, AdapterKind};
 use super::initialisation::Initialiser;

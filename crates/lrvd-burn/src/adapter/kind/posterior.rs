@@ -2,10 +2,12 @@
 
 use burn::module::{Module, Param};
 use burn::tensor::{Tensor, TensorData};
-use lrvd_core::family::{LOG_ALPHA_MAX, LOG_VARIANCE_MAX, LOG_VARIANCE_MIN, VariationalFamily};
+use lrvd_core::Noise;
+use lrvd_core::posterior::{LOG_ALPHA_MAX, LOG_VARIANCE_MAX, LOG_VARIANCE_MIN, VariationalFamily};
 
 use crate::adapter::initialisation::Initialiser;
 use crate::adapter::schema::{Axis, ParameterSchema, Visit};
+use crate::host::values;
 use crate::parameters::ParameterValue;
 
 const RANK_LOG_SIGMA2: ParameterSchema =
@@ -56,6 +58,19 @@ impl Posterior {
             Self::ElementVariance(_) => VariationalFamily::ElementVariance,
             Self::AsymRankVariance(_) => VariationalFamily::AsymRankVariance,
         }
+    }
+
+    /// The parameters on the host.
+    pub(super) fn host(&self) -> Noise {
+        let (a, b) = match self {
+            Self::RankVariance(p) | Self::NoiseToSignal(p) | Self::AsymRankVariance(p) => {
+                (values(p.value.val()), Vec::new())
+            }
+            Self::ElementVariance(p) => {
+                (values(p.a.val().transpose()), values(p.b.val().transpose()))
+            }
+        };
+        Noise { family: self.family(), a, b }
     }
 
     /// Adds `shift[k]` to every parameter of rank `k`, clamped to the range of the family's parameter.

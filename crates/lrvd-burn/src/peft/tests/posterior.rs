@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use lrvd_core::family::VariationalFamily;
 use lrvd_core::moments::CrossTerm;
+use lrvd_core::posterior::VariationalFamily;
 use tempfile::tempdir;
 
 use super::{f32s, names, report};

@@ -156,8 +156,9 @@ fn deviations(layer: &AdaptedLinear, leaves: &[Vec<f64>]) -> [Vec<f64>; 2] {
         variance.iter().zip(mean).map(signed).collect()
     };
     let variance = posterior.variance();
-    let a = of(&variance.a, posterior.a_mean());
-    [transpose(&a, RANK, D_INPUT), of(&variance.b, posterior.b_mean())]
+    let a = of(&variance.a, &posterior.factors().a);
+    let b = of(&variance.b, &posterior.factors().b);
+    [transpose(&a, RANK, D_INPUT), transpose(&b, D_OUTPUT, RANK)]
 }
 
 /// What `layer` adds to its base product of `x`, which is one draw's share of `total` rows, for the values of its leaves.

@@ -23,16 +23,17 @@ pub(crate) use lrvd_burn::adapter::{
     AdaptedLinear, ContextualGaussian, ElementGaussian, ElementParameters, Extension,
     LowRankAdapter, Posterior, RankParameters, ScaleGaussian,
 };
-pub(crate) use lrvd_burn::host::{HostAdapter, HostNoise, values as host};
+pub(crate) use lrvd_burn::host::values as host;
 pub(crate) use lrvd_burn::model::NamedModule;
 pub(crate) use lrvd_burn::optimizer::NamedGradients;
 pub(crate) use lrvd_burn::parameters::Group;
 pub(crate) use lrvd_burn::sampling::{DrawPer, Scheme};
 pub(crate) use lrvd_core::baselines::StdMap;
-pub(crate) use lrvd_core::family::VariationalFamily;
 pub(crate) use lrvd_core::linalg::{dot, transpose};
 pub(crate) use lrvd_core::moments::CrossTerm;
 pub(crate) use lrvd_core::noise::{NoiseKey, Stream, fill_uniform};
+pub(crate) use lrvd_core::posterior::VariationalFamily;
+use lrvd_core::{Error, Factors, Noise, Posterior as CorePosterior};
 
 /// Distinct sizes, so that a transposed or exchanged axis cannot pass.
 pub(crate) const BATCH: usize = 2;
@@ -217,6 +218,54 @@ pub(crate) fn close(what: &str, got: &[f64], expected: &[f64], tolerance: f64) {
 #[track_caller]
 pub(crate) fn same(what: &str, got: &[f64], expected: &[f64]) {
     close(what, got, expected, 0.0);
+}
+
+/// Noise parameters on the host.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct HostNoise {
+    pub(crate) family: VariationalFamily,
+    /// One for each rank direction, or one for each entry of A, `[rank, d_input]`.
+    pub(crate) a: Vec<f64>,
+    /// One for each entry of B, `[rank, d_output]`; empty where there is one for each rank direction.
+    pub(crate) b: Vec<f64>,
+}
+
+/// One adapter on the host, both factors by rank.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct HostAdapter {
+    pub(crate) rank: usize,
+    pub(crate) d_input: usize,
+    pub(crate) d_output: usize,
+    /// `[rank, d_input]`.
+    pub(crate) a: Vec<f64>,
+    /// `[rank, d_output]`.
+    pub(crate) b: Vec<f64>,
+    pub(crate) e: Option<Vec<f64>>,
+    pub(crate) noise: Option<HostNoise>,
+    pub(crate) scaling: f64,
+}
+
+impl HostAdapter {
+    pub(crate) fn read(adapter: &LowRankAdapter) -> Self {
+        let factors = adapter.host_factors();
+        let Factors { rank, d_input, d_output, .. } = factors;
+        let noise = adapter.host_posterior().unwrap().map(|q| {
+            let Noise { family, a, b } = q.noise().clone();
+            HostNoise { family, a, b: transpose(&b, b.len() / rank, rank) }
+        });
+        let b = factors.b_by_rank();
+        let e = adapter.singular_values().map(|e| host(e.val()));
+        let scaling = adapter.scaling;
+        Self { rank, d_input, d_output, a: factors.a, b, e, noise, scaling }
+    }
+
+    pub(crate) fn posterior(&self) -> Result<Option<CorePosterior>, Error> {
+        let Some(HostNoise { family, a, b }) = self.noise.clone() else { return Ok(None) };
+        let Self { rank, d_input, d_output, .. } = *self;
+        let stored = |b: &[f64]| transpose(b, rank, b.len() / rank);
+        let factors = Factors { rank, d_input, d_output, a: self.a.clone(), b: stored(&self.b) };
+        CorePosterior::new(factors, Noise { family, a, b: stored(&b) }).map(Some)
+    }
 }
 
 /// Noise parameters: `a` per rank, or `a` and `b` of the entries.
