@@ -13,6 +13,7 @@ use lrvd_burn::train::Model as _;
 use lrvd_core::linalg::times_transposed;
 use lrvd_core::noise::NoiseKey;
 use lrvd_core::prune::{StatisticAggregate, StatisticOptions, rank_statistic};
+use lrvd_core::{Factors, Posterior};
 use lrvd_models::deberta::{DebertaClassifier, DebertaConfig, Pooling};
 use lrvd_models::llama::LlamaForCausalLm;
 use lrvd_models::{AutoModel, TokenBatch};
@@ -359,8 +360,8 @@ mod tests {
         // c·B·E·A = 2·[[1·3·1 + 2·(−1)·0, 1·3·2 + 2·(−1)·1]] = [[6, 8]]; norm 10.
         let matrix = |shape: &[usize], values: &[f64]| HostTensor::from_f64(shape, values).unwrap();
         let a = matrix(&[2, 2], &[1.0, 2.0, 0.0, 1.0]);
-        let lora = PeftModule::lora(a, matrix(&[1, 2], &[1.0, 2.0]), 2.0, 2).unwrap();
-        let module = PeftModule { e: Some(matrix(&[2], &[3.0, -1.0])), ..lora };
+        let mut module = PeftModule::lora(a, matrix(&[1, 2], &[1.0, 2.0]), 2.0, 2).unwrap();
+        module.e = Some(matrix(&[2], &[3.0, -1.0]));
         let found = update_norm(&module, &module.factors().unwrap()).unwrap();
         assert!((found - 10.0).abs() < 1e-12);
     }

@@ -191,7 +191,6 @@ fn add_noise(model: &mut AutoModel, level: f64) -> Burn<()> {
 mod tests {
     use lrvd_burn::host::values;
     use lrvd_burn::model::trainable_counts;
-    use lrvd_core::Factors;
     use lrvd_core::baselines::tfb::SearchAnswer;
 
     use super::*;

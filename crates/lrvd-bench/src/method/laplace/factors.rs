@@ -1,6 +1,7 @@
 //! Kronecker factors of every LoRA matrix, summed over the training set, and the leading columns of wide ones.
 
 use burn::tensor::Tensor;
+use lrvd_burn::adapter::LowRankAdapter;
 use lrvd_burn::host::values;
 use lrvd_burn::model::NamedModule;
 use lrvd_burn::train::{Examples, evaluation_batches, report_progress};
