@@ -22,6 +22,23 @@ pub(crate) fn not_a_matrix(shape: &[usize]) -> Error {
     Error::tensor("a matrix", format_args!("shape {shape:?}"))
 }
 
+/// Transposes a matrix of elements of `N` bytes in blocks of 32 x 32, of which both sides fit into the cache.
+fn transpose<const N: usize>(bytes: &[u8], rows: usize, columns: usize) -> Vec<u8> {
+    const BLOCK: usize = 32;
+    let source = bytes.as_chunks::<N>().0;
+    let mut target = vec![[0; N]; source.len()];
+    for top in (0..rows).step_by(BLOCK) {
+        for left in (0..columns).step_by(BLOCK) {
+            for column in left..columns.min(left + BLOCK) {
+                for row in top..rows.min(top + BLOCK) {
+                    target[column * rows + row] = source[row * columns + column];
+                }
+            }
+        }
+    }
+    target.into_flattened()
+}
+
 /// Raw little-endian values with a shape, row-major.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostTensor {
@@ -62,7 +79,7 @@ impl HostTensor {
         self.dtype
     }
 
-    /// Whether the elements are floating-point numbers.
+    /// `true` if the elements are floating-point numbers.
     pub fn is_float(&self) -> bool {
         use HostDType::{BF16, F16, F32, F64};
         matches!(self.dtype, F16 | BF16 | F32 | F64)
@@ -83,7 +100,7 @@ impl HostTensor {
         &self.bytes
     }
 
-    /// The raw values themselves.
+    /// Raw little-endian values, row-major, without a copy.
     pub fn into_bytes(self) -> Vec<u8> {
         self.bytes
     }
@@ -93,7 +110,7 @@ impl HostTensor {
         self.bytes.len() / self.element_size()
     }
 
-    /// The same values under another shape.
+    /// The tensor with its values under another shape.
     pub fn reshape(self, shape: &[usize]) -> Result<Self, Error> {
         Self::new(self.dtype, shape.to_vec(), self.bytes)
     }
@@ -147,14 +164,13 @@ impl HostTensor {
         let &[rows, columns] = self.shape.as_slice() else {
             return Err(not_a_matrix(&self.shape));
         };
-        let size = self.element_size();
-        let mut bytes = Vec::with_capacity(self.bytes.len());
-        for column in 0..columns {
-            for row in 0..rows {
-                let start = (row * columns + column) * size;
-                bytes.extend_from_slice(&self.bytes[start..start + size]);
-            }
-        }
+        let transpose = match self.element_size() {
+            1 => transpose::<1>,
+            2 => transpose::<2>,
+            4 => transpose::<4>,
+            _ => transpose::<8>,
+        };
+        let bytes = transpose(&self.bytes, rows, columns);
         Ok(Self { dtype: self.dtype, shape: vec![columns, rows], bytes })
     }
 

@@ -27,5 +27,6 @@ pub use limited::{
     read_limited, read_text_limited, reject_pointer,
 };
 pub use lock::{FileLock, host_name, lacks_locks, silence};
+pub(crate) use safetensors_file::write_hashed;
 pub use safetensors_file::write_safetensors;
 pub use weight_store::WeightStore;

@@ -8,6 +8,7 @@ use std::path::Path;
 
 use safetensors::tensor::{Metadata, TensorInfo};
 use serde::{Serialize, Serializer};
+use sha2::{Digest as _, Sha256};
 
 use super::atomic::replace_with;
 use super::host_tensor::{HostDType, HostTensor, element_size};
@@ -87,7 +88,26 @@ pub fn write_safetensors(
     tensors: &BTreeMap<String, HostTensor>,
     metadata: &BTreeMap<String, String>,
 ) -> Result<(), Error> {
-    let path = path.as_ref();
+    write_with(path.as_ref(), tensors, metadata, |_| ())
+}
+
+/// Writes a safetensors file as [`write_safetensors`] does and returns its SHA-256.
+pub(crate) fn write_hashed(
+    path: &Path,
+    tensors: &BTreeMap<String, HostTensor>,
+) -> Result<Vec<u8>, Error> {
+    let mut hash = Sha256::new();
+    write_with(path, tensors, &BTreeMap::new(), |bytes| hash.update(bytes))?;
+    Ok(hash.finalize().to_vec())
+}
+
+/// Writes a file whose bytes `read` gets as well, in order.
+fn write_with(
+    path: &Path,
+    tensors: &BTreeMap<String, HostTensor>,
+    metadata: &Texts,
+    mut read: impl FnMut(&[u8]),
+) -> Result<(), Error> {
     if tensors.contains_key(METADATA_KEY) {
         let what = format!("cannot hold a tensor called `{METADATA_KEY}`");
         return Err(Error::file(path, what));
@@ -96,10 +116,14 @@ pub fn write_safetensors(
     // Stable: names stay sorted.
     order.sort_by_key(|(_, tensor)| Reverse(tensor.element_size()));
     let header = header_bytes(&order, metadata).map_err(|source| Error::json(path, source))?;
+    let length = (header.len() as u64).to_le_bytes();
+    let parts = [&length[..], &header];
+    let parts = parts.into_iter().chain(order.iter().map(|(_, tensor)| tensor.bytes()));
     replace_with(path, |out| {
-        out.write_all(&(header.len() as u64).to_le_bytes())?;
-        out.write_all(&header)?;
-        order.iter().try_for_each(|(_, tensor)| out.write_all(tensor.bytes()))
+        parts.into_iter().try_for_each(|part| {
+            read(part);
+            out.write_all(part)
+        })
     })
 }
 

@@ -55,6 +55,17 @@ fn what_does_not_fit_a_tensor_is_an_error() {
     assert_eq!(error, "expected values of the type `I64`, found `F32`");
     assert!(HostTensor::new(HostDType::F64, vec![usize::MAX, 2], Vec::new()).is_err());
     assert_eq!(f32s(&[0, 3], &[]).transpose2().unwrap().shape(), [3, 0]);
+    // Whole blocks and parts of one.
+    for (dtype, size) in [(HostDType::U8, 1), (HostDType::F16, 2), (HostDType::F64, 8)] {
+        let bytes: Vec<u8> = (0..70 * 33 * size).map(|i| (i % 251) as u8).collect();
+        let matrix = raw(dtype, &[70, 33], &bytes);
+        let turned = matrix.transpose2().unwrap();
+        let element = |tensor: &HostTensor, at: usize| tensor.bytes()[at * size..][..size].to_vec();
+        for (row, column) in [(0, 0), (31, 32), (32, 31), (69, 5), (64, 32)] {
+            assert_eq!(element(&turned, column * 70 + row), element(&matrix, row * 33 + column));
+        }
+        assert_eq!(turned.transpose2().unwrap(), matrix);
+    }
 }
 
 #[test]

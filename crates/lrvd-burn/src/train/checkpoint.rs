@@ -23,7 +23,7 @@ use super::state::{BestInfo, BestModel, Journal, RankMasks, TrainState};
 use crate::adapter::adapter_dtype;
 use crate::error::Error;
 use crate::files::{
-    AtomicDir, FileLock, HostTensor, WeightStore, is_dir, write_atomic, write_safetensors,
+    AtomicDir, FileLock, HostTensor, WeightStore, is_dir, write_atomic, write_hashed,
 };
 use crate::host::stored;
 use crate::model::{NamedModule, ranks};
@@ -33,6 +33,8 @@ use crate::parameters::ParameterValue;
 const FORMAT: u32 = 6;
 const TENSORS: &str = "state.safetensors";
 const VALUES: &str = "state.json";
+/// Files whose hashes are listed.
+const FILES: [&str; 2] = [TENSORS, VALUES];
 const SUMS: &str = "SHA256SUMS";
 const LOCK: &str = "lock";
 const PREFIX: &str = "step-";
@@ -134,11 +136,12 @@ impl Checkpoints {
         let building = AtomicDir::create(&target)?;
         let (tensor_file, value_file) =
             (building.path().join(TENSORS), building.path().join(VALUES));
-        write_safetensors(&tensor_file, &tensors, &BTreeMap::new())?;
+        let sum_of_tensors = write_hashed(&tensor_file, &tensors)?;
         let text =
             serde_json::to_vec(&values).map_err(|source| Error::json(&value_file, source))?;
         write_atomic(&value_file, &text)?;
-        write_atomic(building.path().join(SUMS), sums(building.path())?.as_bytes())?;
+        let sums = sums(&[&sum_of_tensors, &Sha256::digest(&text)]);
+        write_atomic(building.path().join(SUMS), sums.as_bytes())?;
         building.commit_replacing()?;
         debug!(folder = %target.display(), tensors = tensors.len(), "wrote a checkpoint");
         for (done, path) in list(&self.folder)? {
@@ -341,16 +344,10 @@ fn fill(name: &str, file: &WeightStore, value: &mut dyn ParameterValue) -> Resul
     Ok(())
 }
 
-/// What `sha256sum` prints of the files of the checkpoint in `folder`.
-fn sums(folder: &Path) -> Result<String, Error> {
-    let mut text = String::new();
-    for name in [TENSORS, VALUES] {
-        let path = folder.join(name);
-        let bytes = fs::read(&path).map_err(|source| Error::io("read", &path, source))?;
-        // Writing to a string cannot fail.
-        let _ = writeln!(text, "{}  {name}", hex(&Sha256::digest(bytes)));
-    }
-    Ok(text)
+/// List of the hashes of `FILES`, in the form of `sha256sum`.
+fn sums(hashes: &[&[u8]; 2]) -> String {
+    let lines = FILES.iter().zip(hashes);
+    lines.map(|(name, hash)| format!("{}  {name}\n", hex(hash))).collect()
 }
 
 /// `bytes` in hexadecimal digits.
@@ -365,15 +362,17 @@ pub(super) fn hex(bytes: &[u8]) -> String {
 fn check_sums(folder: &Path) -> Result<(), Error> {
     let list = folder.join(SUMS);
     let text = fs::read_to_string(&list).map_err(|source| Error::io("read", &list, source))?;
-    for line in sums(folder)?.lines() {
-        let (found, name) = line.split_once("  ").unwrap_or_default();
+    for name in FILES {
+        let path = folder.join(name);
+        let bytes = fs::read(&path).map_err(|source| Error::io("read", &path, source))?;
+        let found = hex(&Sha256::digest(bytes));
         let listed = text.lines().find_map(|line| line.strip_suffix(name)?.strip_suffix("  "));
         let expected = listed.unwrap_or("none");
         if found != expected {
             let what = format!(
                 "has changed since it was written: its SHA-256 should be {expected}, found {found}"
             );
-            return Err(Error::file(folder.join(name), what));
+            return Err(Error::file(path, what));
         }
     }
     Ok(())
