@@ -3,6 +3,7 @@
 use burn::tensor::Tensor;
 
 use super::config::LlamaConfig;
+use super::head::indices;
 use super::rope::Table;
 
 /// Keys and values of every layer, for feeding a text piece by piece.
@@ -51,6 +52,16 @@ impl KvCache {
     fn held(&self, layer: usize, which: usize) -> Option<Tensor<4>> {
         let held = self.layers.get(layer)?.as_ref()?[which].clone();
         Some(held.narrow(2, 0, self.columns()))
+    }
+
+    /// Keeps the rows `rows` of the batch, in this order.
+    pub(super) fn select_rows(&mut self, rows: &[usize]) {
+        let Some(mask) = self.mask.take() else { return };
+        let rows = indices(rows.iter().copied(), &mask);
+        for store in self.layers.iter_mut().flatten().flatten() {
+            *store = store.clone().select(0, rows.clone());
+        }
+        self.mask = Some(mask.select(0, rows));
     }
 
     /// Appends the mask of a new piece, and returns the whole.

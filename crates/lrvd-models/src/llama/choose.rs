@@ -2,7 +2,6 @@
 
 use lrvd_core::Error;
 use lrvd_core::error::check_range;
-use lrvd_core::metrics::{Uncertainty, argmax_rows, log_softmax, mean_probability, uncertainty};
 use lrvd_core::noise::{Draws, NoiseKey};
 
 /// Mixed into a seed, so that sampled tokens share no random number with weight draws.
@@ -56,43 +55,76 @@ pub struct GeneratedToken {
     pub mutual_information: f64,
 }
 
-/// Distribution of the next token of every prompt, averaged over the draws.
-pub(super) struct NextTokenDistributions {
-    vocab: usize,
-    /// `p̄`, `[prompts, vocab]`.
+/// Distribution of the next token of one prompt, averaged over the draws.
+pub(super) struct NextTokenDistribution {
+    /// `p̄`, `[vocab]`.
     probabilities: Vec<f64>,
-    best: Vec<usize>,
-    uncertainty: Uncertainty,
+    best: usize,
+    entropy: f64,
+    mutual_information: f64,
 }
 
-impl NextTokenDistributions {
-    /// Distributions from logits `[members, prompts, vocab]`.
-    pub(super) fn new(logits: &[f64], members: usize, vocab: usize) -> Result<Self, Error> {
-        let logs = log_softmax(logits, vocab)?;
-        let probabilities = mean_probability(&logs, members, vocab)?;
-        let uncertainty = uncertainty(&logs, members, vocab)?;
-        Ok(Self { vocab, best: argmax_rows(&probabilities, vocab)?, probabilities, uncertainty })
+impl NextTokenDistribution {
+    /// Distribution from the logits of each draw, `[vocab]`. One exponential for each of them:
+    ///
+    /// ```text
+    /// e = exp(z − max z),   p = e/Σ e,   H(p) = ln Σ e − Σ e·(z − max z)/Σ e
+    /// ```
+    pub(super) fn new<'a>(draws: impl ExactSizeIterator<Item = &'a [f64]>) -> Result<Self, Error> {
+        let count = draws.len() as f64;
+        let mut probabilities = Vec::new();
+        let mut expected_entropy = 0.0;
+        for logits in draws {
+            let most = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            let mut total = 0.0;
+            let mut moment = 0.0;
+            let weight = |&logit: &f64| {
+                let weight = (logit - most).exp();
+                total += weight;
+                moment += weight * (logit - most);
+                weight
+            };
+            let weights: Vec<f64> = logits.iter().map(weight).collect();
+            // A logit that is not finite makes one of the sums so.
+            for value in [most, total, moment] {
+                check_range("logits", value, f64::MIN, f64::MAX)?;
+            }
+            expected_entropy += (total.ln() - moment / total) / count;
+            let share = 1.0 / (total * count);
+            probabilities.resize(weights.len(), 0.0);
+            probabilities.iter_mut().zip(&weights).for_each(|(p, weight)| *p += weight * share);
+        }
+        let best = (0..probabilities.len()).rev();
+        let best = best.max_by(|&a, &b| probabilities[a].total_cmp(&probabilities[b])).unwrap_or(0);
+        let entropy = if count > 1.0 {
+            -probabilities.iter().filter(|p| **p > 0.0).map(|p| p * p.ln()).sum::<f64>()
+        } else {
+            expected_entropy
+        };
+        // Rounding may leave the difference a little below 0 where the draws agree.
+        let mutual_information = (entropy - expected_entropy).max(0.0);
+        Ok(Self { probabilities, best, entropy, mutual_information })
     }
 
-    /// Token number `place` of prompt `row`: drawn, or the most likely one.
+    /// Token number `place` of prompt `row`: drawn, or the most likely one, the smallest id among equals.
     pub(super) fn token_at(
         &self,
         row: usize,
         place: usize,
         sampling: Option<&TokenSampling>,
     ) -> GeneratedToken {
-        let probabilities = &self.probabilities[row * self.vocab..][..self.vocab];
-        let id = sampling.map_or(self.best[row], |sampling| {
+        let id = sampling.map_or(self.best, |sampling| {
             let key = NoiseKey::new(sampling.seed ^ TOKEN_SALT)
                 .for_module((sampling.first + row) as u32)
                 .at_step(place as u32);
-            sampled(probabilities, sampling, Draws::new(key).uniform())
+            sampled(&self.probabilities, sampling, Draws::new(key).uniform())
         });
+        let &Self { ref probabilities, entropy, mutual_information, .. } = self;
         GeneratedToken {
             id: id as u32,
             probability: probabilities[id],
-            entropy: self.uncertainty.predictive_entropy[row],
-            mutual_information: self.uncertainty.mutual_information[row],
+            entropy,
+            mutual_information,
         }
     }
 }
@@ -105,6 +137,9 @@ fn sampled(probabilities: &[f64], sampling: &TokenSampling, uniform: f64) -> usi
         probabilities.iter().map(|&p| weight(p)).enumerate().filter(|(_, w)| *w > 0.0).collect();
     let total: f64 = kept.iter().map(|(_, w)| w).sum();
     if sampling.top_p < 1.0 {
+        // Weights below this sum to less than what is left out: only the others are sorted.
+        let least = (1.0 - sampling.top_p) * total / probabilities.len() as f64;
+        kept.retain(|(_, weight)| *weight >= least);
         kept.sort_by(|x, y| y.1.total_cmp(&x.1).then(x.0.cmp(&y.0)));
         let mut sum = 0.0;
         let enough = kept.iter().position(|(_, weight)| {

@@ -12,7 +12,7 @@ use lrvd_core::noise::{NoiseKey, Stream};
 
 use super::cache::KvCache;
 use super::causal_lm::LlamaForCausalLm;
-use super::choose::{GeneratedToken, NextTokenDistributions, TokenSampling};
+use super::choose::{GeneratedToken, NextTokenDistribution, TokenSampling};
 use crate::error::{Error, Result};
 use crate::source::frozen;
 
@@ -47,8 +47,8 @@ pub type ContinueFn<'a> = dyn FnMut(&[(usize, GeneratedToken)]) -> bool + 'a;
 impl LlamaForCausalLm {
     /// The continuation of every prompt, token by token, with the uncertainty of each.
     ///
-    /// The prompts are read at once, padded on the left, and every further step feeds one token a prompt through the
-    /// cache; draws go through one pass as rows of it. Among equal probabilities the token with the smallest id wins.
+    /// The prompts are read at once, padded on the left, and every further step feeds one token of each unfinished prompt
+    /// through the cache; draws go through one pass as rows of it. Among equal probabilities the token with the smallest id wins.
     /// Positions beyond the training length are used as they are.
     pub fn generate(
         &self,
@@ -75,8 +75,10 @@ impl LlamaForCausalLm {
             room.unwrap_or(usize::MAX).min(options.max_new_tokens)
         };
         let room: Vec<usize> = prompts.iter().map(room).collect();
-        let mut open: Vec<bool> = room.iter().map(|&room| room > 0).collect();
-        if !open.contains(&true) {
+        // Prompts that are not finished, and what the model reads next of each.
+        let mut open: Vec<usize> = (0..prompts.len()).filter(|&row| room[row] > 0).collect();
+        let mut pieces: Vec<Vec<u32>> = open.iter().map(|&row| prompts[row].clone()).collect();
+        if open.is_empty() {
             return Ok(found);
         }
         let model = self.valid();
@@ -87,32 +89,44 @@ impl LlamaForCausalLm {
         };
         // Where no layer has a posterior there are no members, and one row answers for all draws.
         let members = members(&model)?;
+        let vocab_size = self.config().vocab_size;
         let mut cache = KvCache::new();
-        let mut next = model.next_logits(prompts, members, &mut cache, &pass);
         loop {
-            let answers = NextTokenDistributions::new(&next, members, self.config().vocab_size)?;
-            let mut step = Vec::with_capacity(prompts.len());
-            let mut added = Vec::new();
-            for (row, (text, open)) in found.iter_mut().zip(&mut open).enumerate() {
-                let token = answers.token_at(row, text.tokens.len(), options.sampling.as_ref());
-                step.push(vec![token.id]);
-                text.stopped |= *open && options.stop.contains(&token.id);
-                *open = *open && !text.stopped;
-                if *open {
-                    text.tokens.push(token);
-                    added.push((row, token));
-                    *open = text.tokens.len() < room[row];
+            let logits = model.next_logits(&pieces, members, &mut cache, &pass);
+            let mut added = Vec::with_capacity(open.len());
+            // Places in the batch of the prompts that go on.
+            let mut going_on = Vec::with_capacity(open.len());
+            pieces.clear();
+            for (place, &row) in open.iter().enumerate() {
+                let of_member = |member| &logits[(member * open.len() + place) * vocab_size..];
+                let draws = (0..members).map(|member| &of_member(member)[..vocab_size]);
+                let next = NextTokenDistribution::new(draws)?;
+                let text = &mut found[row];
+                let token = next.token_at(row, text.tokens.len(), options.sampling.as_ref());
+                text.stopped = options.stop.contains(&token.id);
+                if text.stopped {
+                    continue;
+                }
+                text.tokens.push(token);
+                added.push((row, token));
+                if text.tokens.len() < room[row] {
+                    going_on.push(place);
+                    pieces.push(vec![token.id]);
                 }
             }
-            let goes_on = should_continue(&added);
-            if !open.contains(&true) {
+            let should_go_on = should_continue(&added);
+            if going_on.is_empty() {
                 return Ok(found);
             }
-            if !goes_on {
+            if !should_go_on {
                 return Err(Error::Stopped);
             }
-            // A finished row continues with its token, and the result is not read.
-            next = model.next_logits(&step, members, &mut cache, &pass);
+            if going_on.len() < open.len() {
+                let rows = open.len();
+                let of_member = |member| going_on.iter().map(move |place| member * rows + place);
+                cache.select_rows(&(0..members).flat_map(of_member).collect::<Vec<_>>());
+                open = going_on.iter().map(|&place| open[place]).collect();
+            }
         }
     }
 
@@ -149,7 +163,11 @@ impl LlamaForCausalLm {
         let (ids, mask) = (repeat_for_members(ids, members), repeat_for_members(mask, members));
         let x = self.model.run(ids, mask, Some(cache), pass, &mut |_| ());
         let last = self.model.normed(x.narrow(1, tokens - 1, 1));
-        self.head(last, pass).into_data().iter::<f64>().collect()
+        let logits = self.head(last, pass).into_data();
+        match logits.as_slice::<f32>() {
+            Ok(logits) => logits.iter().map(|&logit| f64::from(logit)).collect(),
+            Err(_) => logits.iter::<f64>().collect(),
+        }
     }
 
     fn check_prompts(&self, prompts: &[Vec<u32>]) -> Result<()> {
