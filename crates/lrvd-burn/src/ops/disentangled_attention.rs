@@ -256,6 +256,10 @@ mod cpu {
         /// Token `r` meets its partner `c` at place `c − r + L − 1`: keys by falling, queries by rising row numbers, so that
         /// neighbours read neighbours.
         places: Vec<u32>,
+        /// `true` if the transposes of the rows are packed, for scores; `false` for gradients.
+        transposed: bool,
+        /// Packed rows of each head, where all examples share them.
+        packed: Vec<Panels>,
     }
 
     /// Gradients of one head: query, key and value, `[L, d]`, and the parts of the two position terms.
@@ -268,7 +272,7 @@ mod cpu {
         fn new(
             term: &'a [Option<FlexTensor>; 3],
             layout: &AttentionLayout,
-            falling: bool,
+            [falling, transposed]: [bool; 2],
         ) -> Option<Self> {
             let count = term[0].as_ref()?.shape()[1];
             let heads = layout.heads;
@@ -284,12 +288,30 @@ mod cpu {
             if falling {
                 places.reverse();
             }
-            Some(Self { parts, count, places })
+            let mut rows = Self { parts, count, places, transposed, packed: Vec::new() };
+            if parts.iter().flatten().all(|(_, heads)| heads.shared) {
+                rows.packed = run((0..heads).collect(), |head| rows.pack(head));
+            }
+            Some(rows)
         }
 
         /// What `task` reads of part `i`.
         fn part(&self, i: usize, task: usize) -> Option<Matrix<'a>> {
             self.parts[i].map(|(tensor, heads)| heads.part(slice(tensor), task))
+        }
+
+        fn pack(&self, task: usize) -> Panels {
+            let values = self.values(task);
+            let rows = Matrix::new(&values, self.count, values.len() / self.count);
+            pack_wide(if self.transposed { rows.transposed() } else { rows })
+        }
+
+        /// `run` with the packed rows that `task` reads.
+        fn with_packed<T>(&self, task: usize, run: impl FnOnce(&Panels) -> T) -> T {
+            match self.packed.len() {
+                0 => run(&self.pack(task)),
+                heads => run(&self.packed[task % heads]),
+            }
         }
 
         /// The rows that `task` reads, `[count, d]`.
@@ -308,8 +330,7 @@ mod cpu {
 
         /// `x·rowsᵀ`, `[L, count]`.
         fn scores(&self, x: Matrix<'_>, task: usize) -> Vec<f32> {
-            let values = self.values(task);
-            product(x, &pack_wide(Matrix::new(&values, self.count, x.columns).transposed()))
+            self.with_packed(task, |rows| product(x, rows))
         }
 
         /// The rows that token `r` reads for partners `first..first + count`.
@@ -343,13 +364,17 @@ mod cpu {
             operands: &'a [FlexTensor; 3],
             terms: &'a [[Option<FlexTensor>; 3]; 2],
             layout: &'a AttentionLayout,
+            backward: bool,
         ) -> Self {
             let (heads, [_, lines, features]) = (layout.heads, operands[0].shape().dims());
             let width = features / heads;
             Self {
                 operands: operands.each_ref().map(slice),
                 heads: Heads { count: heads, groups: heads, shared: false, lines, width },
-                terms: [Rows::new(&terms[0], layout, true), Rows::new(&terms[1], layout, false)],
+                terms: [
+                    Rows::new(&terms[0], layout, [true, !backward]),
+                    Rows::new(&terms[1], layout, [false, !backward]),
+                ],
                 layout,
             }
         }
@@ -451,9 +476,7 @@ mod cpu {
         ) -> [Vec<f32>; 3] {
             let (tokens, width) = (self.heads.lines, self.heads.width);
             let sums = Matrix::new(sums, tokens, rows.count);
-            let values = rows.values(task);
-            let panels = pack_wide(Matrix::new(&values, rows.count, width));
-            Product::plain(sums, &panels).added().run_here(d_x);
+            rows.with_packed(task, |rows| Product::plain(sums, rows).added().run_here(d_x));
             let d_rows = product(sums.transposed(), x);
             let (mut d_hidden, mut d_up) = (Vec::new(), Vec::new());
             if let Some((hidden, up)) = rows.part(1, task).zip(rows.part(2, task)) {
@@ -476,7 +499,7 @@ mod cpu {
         let operands = operands.map(contiguous);
         let terms = terms.map(|term| term.map(|tensor| tensor.map(contiguous)));
         let mask = mask.map(contiguous);
-        let call = Call::new(&operands, &terms, &op.0);
+        let call = Call::new(&operands, &terms, &op.0, false);
         let (shape, heads) = (operands[0].shape(), op.0.heads);
         let (batch, tokens) = (shape[0], shape[1]);
         let mut probabilities = zeros(batch * heads * tokens * tokens);
@@ -500,7 +523,7 @@ mod cpu {
         let terms = terms.map(|term| term.map(|tensor| tensor.map(contiguous)));
         let probability = contiguous(probability.expect("the forward pass saves them"));
         let grad = contiguous(grad);
-        let call = Call::new(&operands, &terms, &op.0);
+        let call = Call::new(&operands, &terms, &op.0, true);
         let tokens = call.heads.lines;
         let p = slice(&probability).chunks_exact(tokens * tokens).enumerate().collect();
         let parts = run(p, |(task, p): (usize, &[f32])| call.backward(p, slice(&grad), task));

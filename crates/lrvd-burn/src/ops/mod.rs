@@ -31,6 +31,7 @@ mod quantized_linear;
 mod recompute;
 mod value;
 
+mod adamw;
 mod adapted_linear;
 mod causal_attention;
 pub mod disentangled_attention;
@@ -45,6 +46,7 @@ mod rank_two_noise;
 mod row_energy;
 mod standard_normal;
 
+pub(crate) use adamw::{AdamWUpdate, moving_average};
 pub use adapted_linear::{LowRank, adapted_linear};
 pub use causal_attention::causal_attention;
 pub use disentangled_attention::disentangled_attention;

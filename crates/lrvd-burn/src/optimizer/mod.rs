@@ -17,6 +17,7 @@ pub use self::gradients::NamedGradients;
 
 use crate::error::Error;
 use crate::model::NamedModule;
+use crate::ops::{AdamWUpdate, moving_average};
 use crate::parameters::Group;
 
 /// Hyper-parameters shared by all groups; the defaults are PyTorch's.
@@ -165,21 +166,21 @@ impl AdamW {
             let g = gradient.clone().without_autodiff();
             let rates = self.groups.rates(p.group, p.value.shape().len());
             let rate = rates.learning_rate * factor;
-            let (first, second, steps) = match self.state.remove(p.name) {
-                Some(s) => (s.first.mul_scalar(beta1), s.second.mul_scalar(beta2), s.steps + 1),
-                None => (g.zeros_like(), g.zeros_like(), 1),
+            let Moments { first, second, steps } = match self.state.remove(p.name) {
+                Some(moments) => moments,
+                None => Moments { first: g.zeros_like(), second: g.zeros_like(), steps: 0 },
             };
-            let first = first + g.clone().mul_scalar(1.0 - beta1);
-            let second = second + g.square().mul_scalar(1.0 - beta2);
+            let first = moving_average(first, g.clone(), beta1, false);
+            let second = moving_average(second, g, beta2, true);
+            let steps = steps + 1;
             let t = steps as f64;
-            let size = rate / (1.0 - beta1.powf(t));
-            let root = (1.0 - beta2.powf(t)).sqrt();
-            let denominator = second.clone().sqrt().div_scalar(root).add_scalar(epsilon);
-            let mut value = p.value.flat();
-            if rates.weight_decay != 0.0 {
-                value = value.mul_scalar(1.0 - rate * rates.weight_decay);
-            }
-            value = value - (first.clone() / denominator).mul_scalar(size);
+            let update = AdamWUpdate {
+                shrink: 1.0 - rate * rates.weight_decay,
+                size: rate / (1.0 - beta1.powf(t)),
+                root: (1.0 - beta2.powf(t)).sqrt(),
+                epsilon,
+            };
+            let value = update.apply(p.value.flat(), first.clone(), second.clone());
             p.value.set_flat(value);
             self.state.insert(p.name.to_owned(), Moments { first, second, steps });
         });
