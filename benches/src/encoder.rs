@@ -10,7 +10,7 @@ use burn::tensor::{Device, Gradients, Int, Tensor, activation};
 use lrvd_burn::adapter::{AdapterConfig, AdapterKind};
 use lrvd_burn::model::NamedModule;
 use lrvd_burn::optimizer::{AdamW, AdamWConfig, NamedGradients};
-use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
+use lrvd_burn::sampling::{Pass, Scheme};
 use lrvd_burn::{attach, kl, nn, trainable, unfreeze, with_pass};
 use lrvd_core::noise::{NoiseKey, fill_normal};
 use serde_json::Value;
@@ -213,9 +213,7 @@ impl EncoderTrainer {
             return Ok(Self::Burns(Burns { model, optimizer }));
         }
         let (kind, scheme) = match method {
-            Method::AttachBayeslora => {
-                (AdapterKind::bayes_lora(), Scheme::Weights(DrawPer::Sequence))
-            }
+            Method::AttachBayeslora => (AdapterKind::bayes_lora(), Scheme::PerSequence),
             _ => (AdapterKind::Lora { b_bound: 0.0 }, Scheme::Mean),
         };
         let adapter = AdapterConfig { kind, rank, lora_alpha: LORA_ALPHA, dropout: 0.0 };

@@ -10,7 +10,7 @@ use lrvd_burn::adapter::AdapterConfig;
 use lrvd_burn::model::{NamedModule, attach_adapters};
 use lrvd_burn::parameters::Group;
 use lrvd_burn::prune::{PruneEvent, apply};
-use lrvd_core::noise::{Draws, NoiseKey};
+use lrvd_core::noise::{Generator, NoiseKey};
 use lrvd_models::deberta::{ADAPTER_TARGETS, DebertaClassifier, DebertaConfig};
 use lrvd_models::llama::{LlamaConfig, LlamaForCausalLm};
 use lrvd_models::{AutoModel, Precision, TokenBatch, WeightSource};
@@ -145,7 +145,7 @@ pub fn batch(
     device: &Device,
 ) -> Result<(TokenBatch, Tensor<2>), Box<dyn Error>> {
     let vocabulary = architecture.config(None)?["vocab_size"].as_u64().ok_or("no `vocab_size`")?;
-    let mut draws = Draws::new(NoiseKey::new(3));
+    let mut draws = Generator::new(NoiseKey::new(3));
     let mut id = |_| i64::from(draws.bounded(vocabulary as u32));
     let ids: Vec<i64> = (0..rows * length).map(&mut id).collect();
     let ids = Tensor::<2, Int>::from_data(TensorData::new(ids, [rows, length]), device);

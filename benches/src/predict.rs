@@ -65,7 +65,8 @@ pub fn predict(
 ) -> Result<Prediction, lrvd_burn::Error> {
     let texts = Texts(input);
     let policy = way.policy();
-    Inputs { batch_size: texts.len(), policy, ..Inputs::new(&texts) }.predict(model, draws)
+    let inputs = Inputs { batch_size: texts.len(), policy, ..Inputs::new(&texts) };
+    inputs.drawn(draws).predict(model)
 }
 
 /// Holds a way against one pass for each draw, before it is timed.

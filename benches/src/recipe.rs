@@ -7,16 +7,16 @@ use burn::tensor::{Device, Int, Tensor, TensorData};
 use clap::ValueEnum;
 use lrvd_bench::method::MethodName;
 use lrvd_bench::suite::{DryRun, Profile, Suite, SuiteOptions};
+use lrvd_burn::Scheme;
 use lrvd_burn::model::NamedModule as _;
 use lrvd_burn::train::{
     AdaLora, BayesLora, Event, Examples, Lora, Method, OrderConfig, Ordered, RankSearch, Run,
     Subset, Targets, TrainConfig, UpdatePhase, Watch,
 };
-use lrvd_burn::{DrawPer, Scheme};
 use lrvd_core::adalora::AdaLoraConfig;
 use lrvd_core::kl::KlReduction;
 use lrvd_core::moments::CrossTerm;
-use lrvd_core::noise::{Draws, NoiseKey};
+use lrvd_core::noise::{Generator, NoiseKey};
 use lrvd_core::schedule::KlSchedule;
 use lrvd_models::{AutoModel, TokenBatch};
 
@@ -90,7 +90,7 @@ impl Recipe {
                 };
                 Box::new(AdaLora::new(schedule, 16.0, 0.0, UpdatePhase::AfterUpdate)?)
             }
-            Self::Search | Self::ConstantWeight => bayes(Scheme::Weights(DrawPer::Sequence))?,
+            Self::Search | Self::ConstantWeight => bayes(Scheme::PerSequence)?,
             Self::MomentMatched => bayes(Scheme::MomentMatched(CrossTerm::Exact))?,
             Self::Nested => bayes(Scheme::Nested)?,
         })
@@ -124,7 +124,7 @@ struct Texts {
 
 impl Texts {
     fn new(task: &Task, vocabulary: u32, device: &Device) -> Self {
-        let mut draws = Draws::new(NoiseKey::new(3));
+        let mut draws = Generator::new(NoiseKey::new(3));
         let ids = (0..task.rows * task.length).map(|_| draws.bounded(vocabulary)).collect();
         let is_language = task.architecture == Architecture::TinyLlama;
         Self { ids, length: task.length, is_language, device: device.clone() }

@@ -8,7 +8,7 @@ use clap::ValueEnum;
 use lrvd_burn::adapter::{AdapterConfig, AdapterKind, Prior};
 use lrvd_burn::model::total_kl;
 use lrvd_burn::optimizer::{AdamW, AdamWConfig, GroupRates, NamedGradients, ParameterGroups};
-use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
+use lrvd_burn::sampling::{Pass, Scheme};
 use lrvd_burn::train::Model;
 use lrvd_burn::trainable;
 use lrvd_core::kl::KlReduction;
@@ -78,7 +78,7 @@ impl Trainer {
     ) -> Result<Self, Box<dyn Error>> {
         let (kind, scheme) = match method {
             Method::Lora => (AdapterKind::Lora { b_bound: 0.0 }, Scheme::Mean),
-            Method::Bayeslora => (AdapterKind::bayes_lora(), Scheme::Weights(DrawPer::Sequence)),
+            Method::Bayeslora => (AdapterKind::bayes_lora(), Scheme::PerSequence),
             Method::MomentMatched => {
                 (AdapterKind::bayes_lora(), Scheme::MomentMatched(CrossTerm::Exact))
             }

@@ -8,6 +8,7 @@ use burn::tensor::{DType, Device};
 use lrvd_burn::adapter::Extension;
 use lrvd_burn::model::NamedModule;
 use lrvd_burn::prune::statistics;
+use lrvd_burn::sampling::Draws;
 use lrvd_burn::train::{Fitting, Inputs, PassWatch, Prediction, TokenAnswers};
 use lrvd_core::energy::{UpdateEnergy, area, normalised_gap, order_by_statistic};
 use lrvd_core::metrics::{self, Predictions, mean, uncertainty};
@@ -57,8 +58,9 @@ impl<'a> RunContext<'a> {
     {
         Inputs {
             batch_size: self.config.evaluation_batch_size,
-            seed: self.seed,
-            kind: self.config.prediction_draws,
+            draws: Draws { count: 0, seed: self.seed },
+            scheme: self.config.prediction_draws.scheme(),
+            fresh: self.config.prediction_draws.is_fresh(),
             policy: self.config.prediction,
             watch: self.watch,
             ..Inputs::new(examples)

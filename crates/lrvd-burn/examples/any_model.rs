@@ -18,15 +18,14 @@ use lrvd_burn::burn::nn::transformer::{
 use lrvd_burn::burn::nn::{Embedding, EmbeddingConfig, Linear, LinearConfig};
 use lrvd_burn::burn::tensor::activation::log_softmax;
 use lrvd_burn::burn::tensor::{Device, Int, Tensor, TensorData};
-use lrvd_burn::core::noise::{Draws, NoiseKey, fill_normal};
+use lrvd_burn::core::noise::{Generator, NoiseKey, fill_normal};
 use lrvd_burn::core::prune::PruneRule;
 use lrvd_burn::model::NamedModule;
 use lrvd_burn::optimizer::{AdamW, AdamWConfig, NamedGradients};
 use lrvd_burn::peft::PosteriorRun;
 use lrvd_burn::train::TrainConfig;
 use lrvd_burn::{
-    AdapterConfig, DrawPer, Pass, Scheme, attach, kl, load, predict, prune, ranks, save, unfreeze,
-    with_pass,
+    AdapterConfig, Pass, Scheme, attach, kl, load, predict, prune, ranks, save, unfreeze, with_pass,
 };
 
 const VOCABULARY: usize = 16;
@@ -80,7 +79,7 @@ impl Classifier {
 
 /// Rows whose class is the most frequent of three kinds of token, one-hot.
 fn data(device: &Device) -> (Tensor<2, Int>, Tensor<2>) {
-    let mut draws = Draws::new(NoiseKey::new(SEED));
+    let mut draws = Generator::new(NoiseKey::new(SEED));
     let ids: Vec<i64> = (0..ROWS * TOKENS).map(|_| draws.index(VOCABULARY) as i64).collect();
     let class = |row: &[i64]| {
         let count = |kind: i64| row.iter().filter(|id| *id % 3 == kind).count();
@@ -105,7 +104,7 @@ pub(crate) fn train(folder: &Path) -> Result<(Vec<f64>, Classifier), Box<dyn Err
     for step in 0..STEPS {
         let first = step * BATCH % ROWS;
         let key = NoiseKey::new(SEED).at_step(step as u32);
-        let drawn = with_pass(&model, Pass::sampled(Scheme::Weights(DrawPer::Batch), key))?;
+        let drawn = with_pass(&model, Pass::sampled(Scheme::PerBatch, key))?;
         let logits = drawn.forward(ids.clone().narrow(0, first, BATCH));
         let labels = labels.clone().narrow(0, first, BATCH);
         let mut loss = (log_softmax(logits, 1) * labels).sum() / -(BATCH as f64);
@@ -120,7 +119,7 @@ pub(crate) fn train(folder: &Path) -> Result<(Vec<f64>, Classifier), Box<dyn Err
     }
     prune(&mut model, &PruneRule::default(), Some(&mut optimizer))?;
     let run = PosteriorRun {
-        scheme: Some(Scheme::Weights(DrawPer::Batch)),
+        scheme: Some(Scheme::PerBatch),
         kl_weight: Some(KL_WEIGHT),
         seed: Some(SEED),
         ..PosteriorRun::default()

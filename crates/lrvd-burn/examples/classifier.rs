@@ -99,8 +99,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     // In distribution, and far from the origin.
     let far = Rows { inputs: normal(12, [256, WIDTH], 3.0), targets: None };
-    let inside = run.predict(&Inputs::new(&validation), 20)?.classes()?;
-    let outside = run.predict(&Inputs::new(&far), 20)?.classes()?;
+    let inside = run.predict(&Inputs::new(&validation).drawn(20))?.classes()?;
+    let outside = run.predict(&Inputs::new(&far).drawn(20))?.classes()?;
     let mutual = |answers: &[ClassAnswer]| -> Vec<f64> {
         answers.iter().filter_map(|answer| answer.mutual_information).collect()
     };

@@ -23,7 +23,7 @@ use lrvd_burn::burn::tensor::{Device, Tensor, TensorData};
 use lrvd_burn::core::kl::ArdScales;
 use lrvd_burn::core::linalg::{svd, times, times_transposed, transpose};
 use lrvd_burn::core::metrics::Predictions;
-use lrvd_burn::core::noise::{Draws, NoiseKey, Stream};
+use lrvd_burn::core::noise::{Generator, NoiseKey, Stream};
 use lrvd_burn::core::posterior::clamp_log_variance;
 use lrvd_burn::core::prune::{PruneRule, StatisticAggregate, StatisticOptions};
 use lrvd_burn::core::schedule::{KlDivisor, KlSchedule};
@@ -100,17 +100,17 @@ fn count() -> RangedU64ValueParser<usize> {
     RangedU64ValueParser::new()
 }
 
-fn normals(draws: &mut Draws, n: usize, scale: f64) -> Vec<f64> {
+fn normals(draws: &mut Generator, n: usize, scale: f64) -> Vec<f64> {
     (0..n).map(|_| scale * draws.normal()).collect()
 }
 
 /// `n` orthonormal rows of length `width`.
-fn orthonormal(draws: &mut Draws, n: usize, width: usize) -> Vec<f64> {
+fn orthonormal(draws: &mut Generator, n: usize, width: usize) -> Vec<f64> {
     svd(&normals(draws, n * width, 1.0), n, width).right
 }
 
 /// A frozen weight, row-major `[HIDDEN, width]`, and the same plus the planted update.
-fn plant(draws: &mut Draws, width: usize, rank: usize) -> [Vec<f64>; 2] {
+fn plant(draws: &mut Generator, width: usize, rank: usize) -> [Vec<f64>; 2] {
     let frozen = normals(draws, HIDDEN * width, 1.0 / (width as f64).sqrt());
     let (u, v) = (orthonormal(draws, rank, HIDDEN), orthonormal(draws, rank, width));
     let step = if rank > 1 { (SINGULAR.0 - SINGULAR.1) / (rank - 1) as f64 } else { 0.0 };
@@ -125,7 +125,7 @@ fn plant(draws: &mut Draws, width: usize, rank: usize) -> [Vec<f64>; 2] {
 }
 
 /// `diag(√λ)·Q`, for rows from the right.
-fn mixing(draws: &mut Draws) -> Vec<f64> {
+fn mixing(draws: &mut Generator) -> Vec<f64> {
     let mut mixing = orthonormal(draws, INPUT, INPUT);
     let total: f64 = (1..=INPUT).map(|j| 1.0 / j as f64).sum();
     for (at, value) in mixing.iter_mut().enumerate() {
@@ -151,7 +151,7 @@ struct Task {
 
 impl Task {
     fn new(config: &Config, device: &Device) -> Self {
-        let draws = &mut Draws::new(NoiseKey::new(config.seed).on_stream(Stream::DATA));
+        let draws = &mut Generator::new(NoiseKey::new(config.seed).on_stream(Stream::DATA));
         let readout = normals(draws, CLASSES * HIDDEN, SHARPNESS / (HIDDEN as f64).sqrt());
         let layers: Vec<_> = [INPUT, HIDDEN][..config.layers]
             .iter()
@@ -437,7 +437,7 @@ pub(crate) fn recover(config: &Config, device: &Device) -> Result<Recovery, Box<
 
 fn nll(model: &Student, rows: &Rows<2>, draws: usize) -> Result<f64, Box<dyn Error>> {
     let inputs = Inputs { batch_size: EVALUATION_BATCH, ..Inputs::new(rows) };
-    let logits = inputs.predict(&model.clone().valid(), draws)?;
+    let logits = inputs.drawn(draws).predict(&model.clone().valid())?;
     let probabilities: Vec<f64> =
         logits.classes()?.into_iter().flat_map(|answer| answer.probabilities).collect();
     let classes = rows.targets.as_ref().and_then(Targets::classes).unwrap_or_default();

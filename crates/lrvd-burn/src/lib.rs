@@ -53,7 +53,7 @@ pub use error::Error;
 
 pub use adapter::{AdaptedLinear, AdapterConfig, AdapterKind, Prior};
 pub use model::{NamedModule, attach_adapters, ranks, total_kl};
-pub use sampling::{DrawPer, Pass, Scheme};
+pub use sampling::{Pass, Scheme};
 pub use selection::Selection;
 pub use train::{BayesLora, Prediction, Run, TrainConfig};
 pub use tune::{attach, kl, load, predict, prune, save, trainable, unfreeze, with_pass};

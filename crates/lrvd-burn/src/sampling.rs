@@ -1,4 +1,4 @@
-//! How noise enters one forward pass.
+//! Noise of one forward pass, and draws of a prediction.
 //!
 //! Every stochastic choice of a pass is an argument: a [`Pass`] says whether the adapters run at
 //! their posterior mean or are sampled, by which scheme, and which counter-based stream feeds them.
@@ -9,20 +9,82 @@ use std::fmt::{self, Display, Formatter};
 
 use burn::tensor::Tensor;
 use burn::tensor::kind::Basic;
+use lrvd_core::error::check_range;
 use lrvd_core::moments::CrossTerm;
 use lrvd_core::noise::{NoiseKey, Stream};
+use serde::{Deserialize, Serialize};
 
-/// How much of a batch shares one draw of the adapter weights.
+/// Bits of a seed below the numbers of micro-batches and of prediction batches, which are mixed in above them.
+pub(crate) const PART_SHIFT: u32 = 40;
+
+/// Largest seed of a run or a prediction: numbers of parts and batches are mixed into the bits above it.
+pub const MAX_SEED: u64 = (1 << PART_SHIFT) - 1;
+
+/// Checks that a seed is at most [`MAX_SEED`].
+pub fn check_seed(seed: u64) -> Result<(), lrvd_core::Error> {
+    check_range("seed", seed as f64, 0.0, MAX_SEED as f64)
+}
+
+/// Mixed into the seed of a prediction, so that a draw never repeats a training step's noise.
+const PREDICTION_SALT: u64 = 0x5052_4544_4943_5421;
+
+/// Draws of a prediction: a reproducible ensemble, whose smaller numbers of draws are the first ones of a larger.
+///
+/// # Examples
+///
+/// ```
+/// use lrvd_burn::sampling::{Draws, Pass};
+///
+/// assert_eq!(Draws::default().passes()?, [Pass::mean()]);
+/// let ten = Draws { count: 10, seed: 3 }.passes()?;
+/// assert_eq!(ten[..4], Draws { count: 4, seed: 3 }.passes()?);
+/// # Ok::<(), lrvd_burn::core::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Draws {
+    /// Number of draws; 0, the default, answers at the posterior mean.
+    pub count: usize,
+    /// Address of the draws, at most [`MAX_SEED`].
+    pub seed: u64,
+}
+
+impl Draws {
+    /// Key of draw number `draw`.
+    pub fn key(self, draw: usize) -> NoiseKey {
+        NoiseKey::new(self.seed ^ PREDICTION_SALT).at_step(draw as u32)
+    }
+
+    /// Key of draw number `draw` in batch number `batch`, for draws that differ between batches.
+    pub(crate) fn key_in_batch(self, draw: usize, batch: usize) -> NoiseKey {
+        let seed = self.seed ^ ((batch as u64 + 1) << PART_SHIFT);
+        Self { seed, ..self }.key(draw)
+    }
+
+    /// One pass for each draw, with one weight draw for all examples; the mean for a `count` of 0.
+    pub fn passes(self) -> Result<Vec<Pass>, lrvd_core::Error> {
+        check_seed(self.seed)?;
+        if self.count == 0 {
+            return Ok(vec![Pass::mean()]);
+        }
+        let pass = |draw| Pass::sampled(Scheme::PerBatch, self.key(draw));
+        Ok((0..self.count).map(pass).collect())
+    }
+}
+
+/// Place of the posterior's noise in a pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum DrawPer {
-    /// One draw for each sequence of the batch: the exact ELBO integrand, with gradient noise that
-    /// is independent across examples. The default in training.
+pub enum Scheme {
+    /// No noise: the posterior mean.
     #[default]
-    Sequence,
-    /// One draw for the whole batch. With a key that names the draw rather than the step this is
+    Mean,
+    /// One draw of the weights, `A = mean_a + std·eps`, for each sequence of the batch: the exact ELBO integrand, with
+    /// gradient noise that is independent across examples. The default in training.
+    PerSequence,
+    /// One draw of the weights for the whole batch. With a key that names the draw rather than the step this is
     /// a reproducible member of a Monte Carlo ensemble: the default in prediction.
-    Batch,
-    /// Flipout: the draw of [`DrawPer::Batch`], turned into another one for every token by random
+    PerBatch,
+    /// Flipout: the draw of [`Scheme::PerBatch`], turned into another one for every token by random
     /// signs. Each token has the posterior's distribution, and the noise of two tokens is uncorrelated.
     ///
     /// ```text
@@ -31,17 +93,7 @@ pub enum DrawPer {
     ///
     /// `r`, `q`, `t`, `u` are ±1 per token and feature, `E` standard normal, one per module and
     /// forward. Reference: Wen et al. 2018, arXiv:1803.04386.
-    Token,
-}
-
-/// Where the posterior's noise enters.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Scheme {
-    /// No noise: the posterior mean, `k = 0`.
-    #[default]
-    Mean,
-    /// Weights are drawn: `A = mean_a + std * eps`.
-    Weights(DrawPer),
+    PerToken,
     /// Outputs are drawn with the exact per-coordinate mean and variance ("local
     /// reparameterisation"); covariance across outputs and tokens is dropped.
     MomentMatched(CrossTerm),
@@ -54,9 +106,9 @@ impl Display for Scheme {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Mean => "at the mean",
-            Self::Weights(DrawPer::Sequence) => "per sequence",
-            Self::Weights(DrawPer::Batch) => "per batch",
-            Self::Weights(DrawPer::Token) => "per token",
+            Self::PerSequence => "per sequence",
+            Self::PerBatch => "per batch",
+            Self::PerToken => "per token",
             Self::MomentMatched(_) => "by matched moments",
             Self::Nested => "by nested draws",
         })
@@ -64,74 +116,60 @@ impl Display for Scheme {
 }
 
 impl Scheme {
-    /// Whether all sequences of a batch, and all their tokens, are answered by the same weights.
+    /// `true` if all sequences of a batch, and all their tokens, are answered by the same weights.
     #[must_use]
     pub fn shares_weights(self) -> bool {
-        matches!(self, Self::Mean | Self::Weights(DrawPer::Batch))
+        matches!(self, Self::Mean | Self::PerBatch)
     }
 
-    /// Weights drawn once and decorrelated between tokens by random signs: [`DrawPer::Token`].
-    pub const FLIPOUT: Self = Self::Weights(DrawPer::Token);
+    /// `true` if the noise is one of weights, not of activations.
+    #[must_use]
+    pub fn draws_weights(self) -> bool {
+        matches!(self, Self::PerSequence | Self::PerBatch | Self::PerToken)
+    }
 }
 
-/// Draws that a batch holds one after the other, each for the same sequences.
+/// Dropout modules of a model that are on, if dropout is on at all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DropoutSites {
+    /// Modules of the backbone and at the input of the adapters: training.
+    #[default]
+    All,
+    /// Modules at the input of the adapters only: Monte Carlo dropout at test time.
+    Adapters,
+}
+
+/// Randomness of one forward pass.
 ///
-/// Draw `i` has the noise of a separate pass whose key is at step `step + first + i`; for antithetic
-/// draws at step `step + (first + i) div 2`, negated (antithetic) where `first + i` is odd.
+/// A pass may hold several draws of the weights, one after the other for the same sequences. Draw `i` has the noise of a
+/// separate pass whose key is at step `step + first_draw + i`; of antithetic draws at step `step + (first_draw + i) div 2`,
+/// negated where `first_draw + i` is odd.
 ///
 /// # Shapes
 ///
 /// A model reads its input once, `[rows, ...]`. Activations keep these rows up to the first layer whose
-/// adapter draws, and have `[count · rows, ...]` from there on, draw after draw: what does not depend on
+/// adapter draws, and have `[draws · rows, ...]` from there on, draw after draw: what does not depend on
 /// the draw is computed once. Where two tensors meet of which only one has passed such a layer, the
 /// model brings them together by [`Pass::repeated`] or [`Pass::aligned`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DrawSet {
-    /// Number of the first draw.
-    pub first: u32,
-    /// How many there are, at least 1.
-    pub count: usize,
-    /// Sequences of one draw; without meaning for a single one.
-    pub rows: usize,
-    /// Whether draws come in pairs, `eps` and `−eps`: each has the distribution of a draw, and in the mean of a pair
-    /// what is linear in the noise cancels.
-    pub antithetic: bool,
-}
-
-impl DrawSet {
-    /// A single draw under the key of its pass.
-    pub const ONE: Self = Self { first: 0, count: 1, rows: 0, antithetic: false };
-}
-
-impl Default for DrawSet {
-    fn default() -> Self {
-        Self::ONE
-    }
-}
-
-/// Which dropout modules of a model are on, if dropout is on at all.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum DropoutSites {
-    /// Those of the backbone and those at the input of the adapters: training.
-    #[default]
-    All,
-    /// Those at the input of the adapters only: Monte Carlo dropout at test time.
-    Adapters,
-}
-
-/// The randomness of one forward pass.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pass {
-    /// How the adapters are sampled.
+    /// Place of the adapters' noise.
     pub scheme: Scheme,
     /// Seed and step (training) or seed and draw (prediction) of the adapters' noise.
     pub noise: NoiseKey,
     /// Key of the dropout masks; `None` switches every dropout off.
     pub dropout: Option<NoiseKey>,
-    /// Where dropout acts; without effect if `dropout` is `None`.
+    /// Dropout modules that are on; without effect if `dropout` is `None`.
     pub dropout_sites: DropoutSites,
-    /// How many draws the batch holds; one, unless weights are drawn once a batch.
-    pub draws: DrawSet,
+    /// Number of draws in the batch; 1, unless weights are drawn once a batch.
+    pub draws: usize,
+    /// Sequences of one draw; without meaning for a single one.
+    pub rows: usize,
+    /// Number of the first draw.
+    pub first_draw: u32,
+    /// Draws come in pairs, `eps` and `−eps`: each has the distribution of a draw, and in the mean of a pair
+    /// what is linear in the noise cancels.
+    pub antithetic: bool,
 }
 
 impl Pass {
@@ -144,17 +182,25 @@ impl Pass {
     /// A pass sampled by `scheme` from the stream of `noise`, without dropout.
     #[must_use]
     pub fn sampled(scheme: Scheme, noise: NoiseKey) -> Self {
-        let (dropout, dropout_sites, draws) = (None, DropoutSites::All, DrawSet::ONE);
-        Self { scheme, noise, dropout, dropout_sites, draws }
+        Self {
+            scheme,
+            noise,
+            dropout: None,
+            dropout_sites: DropoutSites::All,
+            draws: 1,
+            rows: 0,
+            first_draw: 0,
+            antithetic: false,
+        }
     }
 
-    /// The same pass with dropout everywhere, masks keyed by `key`.
+    /// This pass with dropout everywhere, masks keyed by `key`.
     #[must_use]
     pub fn with_dropout(self, key: NoiseKey) -> Self {
         Self { dropout: Some(key), dropout_sites: DropoutSites::All, ..self }
     }
 
-    /// The same pass with dropout at the input of the adapters only, masks keyed by `key`.
+    /// This pass with dropout at the input of the adapters only, masks keyed by `key`.
     #[must_use]
     pub fn with_adapter_dropout(self, key: NoiseKey) -> Self {
         Self { dropout: Some(key), dropout_sites: DropoutSites::Adapters, ..self }
@@ -175,23 +221,28 @@ impl Pass {
         self.dropout.map(|key| key.for_module(module).on_stream(Stream::DROPOUT))
     }
 
-    /// The same pass for several draws of the weights, each drawn once for all of its sequences.
+    /// This pass for several draws of the weights, each drawn once for all of its `rows` sequences.
     #[must_use]
-    pub fn with_draws(self, draws: DrawSet) -> Self {
-        Self { draws, ..self }
+    pub fn with_draws(self, draws: usize, rows: usize) -> Self {
+        Self { draws, rows, ..self }
     }
 
-    /// The same pass for `count` sequences of its batch alone, from number `first` on. Noise of single sequences or activations has
+    /// `true` if the noise is that of one draw under the key as it is.
+    #[must_use]
+    pub fn is_single_draw(&self) -> bool {
+        self.draws == 1 && self.first_draw == 0 && !self.antithetic
+    }
+
+    /// This pass for `count` sequences of its batch alone, from number `first` on. Noise of single sequences or activations has
     /// another seed for each `first`, so that parts of a batch share none of it; weights that are drawn once a batch stay
     /// those of the whole.
     #[must_use]
     pub fn for_rows(self, first: usize, count: usize) -> Self {
         let apart = |key: NoiseKey| NoiseKey { seed: key.seed ^ part_seed(first), ..key };
-        let rows = if self.draws.count == 1 { self.draws.rows } else { count };
         Self {
             noise: if self.scheme.shares_weights() { self.noise } else { apart(self.noise) },
             dropout: self.dropout.map(apart),
-            draws: DrawSet { rows, ..self.draws },
+            rows: if self.draws == 1 { self.rows } else { count },
             ..self
         }
     }
@@ -215,18 +266,17 @@ impl Pass {
         module: u32,
         draw: impl Fn(NoiseKey, bool) -> Tensor<D>,
     ) -> Tensor<D> {
-        let DrawSet { first, count, antithetic, .. } = self.draws;
         let key = self.noise.for_module(module);
         let one = |i: u32| {
-            let number = first.wrapping_add(i);
+            let number = self.first_draw.wrapping_add(i);
             let (step, is_negated) =
-                if antithetic { (number / 2, number % 2 == 1) } else { (number, false) };
+                if self.antithetic { (number / 2, number % 2 == 1) } else { (number, false) };
             draw(key.at_step(key.step.wrapping_add(step)), is_negated)
         };
-        if count == 1 {
+        if self.draws == 1 {
             return one(0);
         }
-        Tensor::cat((0..count as u32).map(one).collect(), 0)
+        Tensor::cat((0..self.draws as u32).map(one).collect(), 0)
     }
 
     /// `x` with `rows` along its first axis: as it is, or repeated for every draw.
@@ -240,12 +290,12 @@ impl Pass {
         if found == rows {
             return x;
         }
-        let DrawSet { count, rows: of_one, .. } = self.draws;
+        let Self { draws, rows: of_one, .. } = *self;
         assert!(
-            found == of_one && rows == count * of_one,
-            "{found} rows for {rows}, in a pass of {count} draws of {of_one} rows"
+            found == of_one && rows == draws * of_one,
+            "{found} rows for {rows}, in a pass of {draws} draws of {of_one} rows"
         );
-        x.repeat_dim(0, count)
+        x.repeat_dim(0, draws)
     }
 
     /// All of them with as many rows as the one that has most.

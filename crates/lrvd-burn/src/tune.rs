@@ -16,9 +16,9 @@ use crate::model::{self, NamedModule, attach_adapters, walk};
 use crate::optimizer::AdamW;
 use crate::peft::PosteriorRun;
 use crate::prune::{self, PruneEvent};
-use crate::sampling::{DrawSet, Pass};
+use crate::sampling::{Draws, Pass};
 use crate::selection::Selection;
-use crate::train::{self, DrawSeed, Prediction, write_adapter};
+use crate::train::{self, Prediction, write_adapter};
 
 /// `model` with everything frozen and a fresh adapter on every targeted layer.
 ///
@@ -152,14 +152,9 @@ pub fn predict<M: Module>(
     seed: u64,
     forward: impl Fn(&M) -> Tensor<2>,
 ) -> Result<Prediction, Error> {
-    let (model, seed) = (model.valid(), DrawSeed::new(seed)?);
-    let passes = if draws == 0 {
-        vec![Pass::mean()]
-    } else {
-        (0..draws).map(|draw| seed.pass(draw)).collect()
-    };
+    let model = model.valid();
     let (mut values, mut shape) = (Vec::new(), [0, 0]);
-    for pass in passes {
+    for pass in (Draws { count: draws, seed }).passes()? {
         let logits = forward(&with_pass(&model, pass)?);
         shape = logits.dims();
         values.extend(logits.into_data().iter::<f64>());
@@ -171,10 +166,10 @@ pub fn predict<M: Module>(
 /// gradients reach them, and `model` itself stays at the mean.
 ///
 /// A [`burn::nn::Linear`] has one weight for a batch: it supports [`Scheme::Mean`](crate::sampling::Scheme::Mean) and
-/// [`DrawPer::Batch`](crate::sampling::DrawPer), without dropout.
+/// [`Scheme::PerBatch`](crate::sampling::Scheme::PerBatch), without dropout.
 pub fn with_pass<M: Module>(model: &M, pass: Pass) -> Result<M, Error> {
     model::check_scheme(model, pass.scheme)?;
-    let is_one_weight = pass.scheme.shares_weights() && pass.draws == DrawSet::ONE;
+    let is_one_weight = pass.scheme.shares_weights() && pass.is_single_draw();
     let mut layers = BTreeMap::new();
     for mut found in walk::layers(model) {
         if found.is_composed && found.layer.adapter().is_some() && !is_one_weight {

@@ -90,9 +90,6 @@ pub(crate) struct AnswerArguments {
     /// texts are answered at the mean.
     #[arg(long, value_name = "MARGIN", allow_negative_numbers = true)]
     pub(crate) cascade: Option<f64>,
-    /// Stop drawing for a text when the standard error of its top probability is at most this.
-    #[arg(long, value_name = "ERROR", allow_negative_numbers = true)]
-    pub(crate) tolerance: Option<f64>,
     /// Draw in pairs of opposite noise.
     #[arg(long)]
     pub(crate) antithetic: bool,
@@ -106,10 +103,10 @@ impl AnswerArguments {
         OpenOptions { max_length: self.max_length, ..self.base.clone() }
     }
 
-    /// How draws are made, and when fewer are enough (`docs/guides/predict-with-draws.md`), not yet validated.
+    /// How draws are made, and which answers need none (`docs/guides/predict-with-draws.md`), not yet validated.
     pub(crate) fn policy(&self) -> DrawPolicy {
-        let Self { cascade, tolerance, antithetic, .. } = *self;
-        DrawPolicy { antithetic, cascade, tolerance, ..DrawPolicy::default() }
+        let Self { cascade, antithetic, .. } = *self;
+        DrawPolicy { antithetic, cascade, ..DrawPolicy::default() }
     }
 }
 

@@ -93,7 +93,7 @@ pub fn passed_in_sequence<E>(
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::noise::{Draws, NoiseKey, Stream};
+    use crate::noise::{Generator, NoiseKey, Stream};
 
     #[test]
     fn a_difference_is_paired_by_rows() {
@@ -114,27 +114,27 @@ mod tests {
     }
 
     /// A draw of mean 0 and deviation 1.
-    type Draw = fn(&mut Draws) -> f64;
+    type Draw = fn(&mut Generator) -> f64;
 
-    fn students_3(draws: &mut Draws) -> f64 {
+    fn students_3(draws: &mut Generator) -> f64 {
         let squares: f64 = (0..3).map(|_| draws.normal().powi(2)).sum();
         draws.normal() / squares.sqrt()
     }
 
     /// Right-skewed, skewness 6.2.
-    fn log_normal(draws: &mut Draws) -> f64 {
+    fn log_normal(draws: &mut Generator) -> f64 {
         let e = std::f64::consts::E;
         (draws.normal().exp() - e.sqrt()) / (e * (e - 1.0)).sqrt()
     }
 
     /// One row in twenty loses five deviations of the others.
-    fn rare_losses(draws: &mut Draws) -> f64 {
+    fn rare_losses(draws: &mut Generator) -> f64 {
         let rare = if draws.uniform() < 0.05 { 5.0 } else { 0.0 };
         (draws.normal() + rare - 0.25) / (1.0 + 25.0 * 0.05 * 0.95_f64).sqrt()
     }
 
     const DISTRIBUTIONS: [(&str, Draw); 4] = [
-        ("normal", Draws::normal),
+        ("normal", Generator::normal),
         ("t with 3 degrees of freedom", students_3),
         ("lognormal", log_normal),
         ("rare losses", rare_losses),
@@ -142,7 +142,7 @@ mod tests {
 
     /// Share of `trials` in which a size whose true loss is just beyond the margin is kept, where sizes within the margin come
     /// first, and larger losses after it; and the share in which the first size of all, which loses nothing, is kept.
-    fn kept(n: usize, trials: usize, draw: Draw, draws: &mut Draws) -> [f64; 2] {
+    fn kept(n: usize, trials: usize, draw: Draw, draws: &mut Generator) -> [f64; 2] {
         let margin = 6.0 / (n as f64).sqrt();
         let (mut beyond, mut first) = (0, 0);
         for _ in 0..trials {
@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn a_size_just_beyond_the_margin_is_kept_in_at_most_a_twentieth_of_the_trials() {
-        let mut draws = Draws::new(NoiseKey::new(43).on_stream(Stream::DATA));
+        let mut draws = Generator::new(NoiseKey::new(43).on_stream(Stream::DATA));
         for (name, draw) in DISTRIBUTIONS {
             for (n, trials) in [(100, 2000), (200, 1000), (1000, 400)] {
                 let [beyond, first] = kept(n, trials, draw, &mut draws);

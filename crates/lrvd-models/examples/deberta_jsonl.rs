@@ -138,7 +138,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         println!("{path}: rank {rank}");
     }
     for (answer, line) in run
-        .predict(&Inputs::new(&validation), 10)?
+        .predict(&Inputs::new(&validation).drawn(10))?
         .classes()?
         .iter()
         .zip(&lines[train.len()..])

@@ -215,9 +215,7 @@ impl SavedClassifier {
         seed: u64,
         watch: PassWatch<'_>,
     ) -> Burn<Prediction> {
-        let is_free = self.is_batch_free(draws)
-            && self.policy.cascade.is_none()
-            && self.policy.tolerance.is_none();
+        let is_free = self.is_batch_free(draws) && self.policy.cascade.is_none();
         let (example, options) = match examples.examples {
             [example @ TokenisedExample { scored: Some(options), .. }] if is_free => {
                 (example, options)

@@ -327,16 +327,16 @@ fn is_seen(seen: &SeenRows, row: &Example) -> bool {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use lrvd_core::noise::{Draws, NoiseKey};
+    use lrvd_core::noise::{Generator, NoiseKey};
 
     use super::*;
     use crate::method::Intervals;
 
-    /// A signal of variance 1 under normal noise of .7, by [`Draws`]: R² of the signal is 1/1.49, and of a model that is off by .2
+    /// A signal of variance 1 under normal noise of .7, by [`Generator`]: R² of the signal is 1/1.49, and of a model that is off by .2
     /// it is less by .04/1.49.
     #[test]
     fn numbers_are_measured_with_their_determination_and_the_coverage_of_their_intervals() {
-        let mut draws = Draws::new(NoiseKey::new(7));
+        let mut draws = Generator::new(NoiseKey::new(7));
         let mut rows = |n: usize| -> (Vec<f64>, Vec<f64>) {
             let mut row = |_| {
                 let signal = draws.normal();

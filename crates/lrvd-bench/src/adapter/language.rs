@@ -10,7 +10,8 @@ use burn::tensor::{DType, Device};
 use lrvd_burn::files::is_file;
 use lrvd_burn::host::values;
 use lrvd_burn::sampling::Pass;
-use lrvd_burn::train::{DrawSeed, token_answers};
+use lrvd_burn::sampling::{Draws, check_seed};
+use lrvd_burn::train::{Inputs, token_answers};
 use lrvd_models::TokenBatch;
 use lrvd_models::chat::ChatTemplate;
 use lrvd_models::llama::{GenerateOptions, GeneratedToken, LlamaForCausalLm, TokenSampling};
@@ -240,9 +241,10 @@ impl SavedLanguageModel {
         let validation_places = places(rows, &validation_ids);
         let task = PreparedTask { validation, validation_ids, validation_places, pad_id, ..task };
         let examples = task.examples(&task.validation, &self.device);
-        let (model, watch) = (&self.model, None);
-        let scored = with_mean(draws, |draws| {
-            score_tokens(token_answers(model, &examples, batch_size, seed, draws, watch)?, draws)
+        let scored = with_mean(draws, |count| {
+            let draws = Draws { count, seed };
+            let inputs = Inputs { batch_size, draws, ..Inputs::new(&examples) };
+            score_tokens(token_answers(&self.model, &inputs)?, count)
         })?;
         Ok((Evaluation { scored, task, kinds: Vec::new() }, notes))
     }
@@ -268,12 +270,13 @@ impl SavedLanguageModel {
             return Err(Kind::Input.mark(anyhow!(
                 "prompt {number} has {found} tokens, and the model was trained on texts of up to {most}")));
         }
-        let seed = DrawSeed::new(options.seed)?;
+        check_seed(options.seed)?;
+        let addressed = Draws { count: draws, seed: options.seed };
         let generate = GenerateOptions {
             max_new_tokens: options.max_tokens,
             context: Some(most),
             stop: reader.stops.iter().copied().collect(),
-            draws: (0..draws).map(|draw| seed.key(draw)).collect(),
+            draws: (0..draws).map(|draw| addressed.key(draw)).collect(),
             sampling: options.token_sampling(first),
         };
         let tokenizer = self.tokenizer();

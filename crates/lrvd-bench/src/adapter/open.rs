@@ -424,7 +424,7 @@ fn intervals(
     for (&draws, known) in &finished.answers {
         let draws = draws as usize;
         let scores = if is_held_out {
-            mean_scores(&method.predict(model, &context.inputs(&examples), draws)?)
+            mean_scores(&method.predict(model, &context.inputs(&examples).drawn(draws))?)
         } else {
             known.outputs.clone()
         };

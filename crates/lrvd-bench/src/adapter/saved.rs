@@ -8,7 +8,7 @@ use anyhow::{anyhow, bail};
 use burn::tensor::{DType, Device};
 use lrvd_burn::model::NamedModule;
 use lrvd_burn::peft::{POSTERIOR_FILE, attach_peft, attach_posterior};
-use lrvd_burn::sampling::Pass;
+use lrvd_burn::sampling::{Draws, Pass};
 use lrvd_burn::train::{ClassAnswer, DrawPolicy, Inputs, PassWatch, Prediction, ScoreAnswer};
 use lrvd_models::tokenizer::TextTokenizer;
 use lrvd_models::{AutoModel, Prefixes};
@@ -22,7 +22,7 @@ use crate::data::{
 };
 use crate::error::{Burn, Error, Kind, Result, kind_of};
 use crate::method::softened;
-use crate::settings::{BasePrecision, PredictionDraws};
+use crate::settings::BasePrecision;
 use crate::text::{percent, quoted};
 use crate::unused::Unused;
 
@@ -280,20 +280,28 @@ impl SavedClassifier {
         seed: u64,
         watch: PassWatch<'_>,
     ) -> Burn<Prediction> {
-        let (batch_size, kind) = (self.info.run.batch_size, self.info.prediction_draws);
-        let inputs =
-            Inputs { batch_size, seed, kind, policy: self.policy, watch, ..Inputs::new(examples) };
+        let kind = self.info.prediction_draws;
+        let inputs = Inputs {
+            examples,
+            batch_size: self.info.run.batch_size,
+            draws: Draws { count: draws, seed },
+            scheme: kind.scheme(),
+            fresh: kind.is_fresh(),
+            policy: self.policy,
+            watch,
+        };
         match self.sampler {
-            Sampler::Mean | Sampler::Posterior => inputs.predict(&self.model, draws),
-            Sampler::Dropout => inputs
-                .predict_with(&self.model, draws, |key| Pass::mean().with_adapter_dropout(key)),
+            Sampler::Mean | Sampler::Posterior => inputs.predict(&self.model),
+            Sampler::Dropout => {
+                inputs.predict_with(&self.model, |key| Pass::mean().with_adapter_dropout(key))
+            }
         }
     }
 
     /// Whether what is drawn for an answer does not depend on its place in a batch.
     pub fn is_batch_free(&self, draws: usize) -> bool {
-        let weights = self.info.prediction_draws == PredictionDraws::Weights;
-        draws == 0 || (self.sampler == Sampler::Posterior && weights)
+        let is_fresh = self.info.prediction_draws.is_fresh();
+        draws == 0 || (self.sampler == Sampler::Posterior && !is_fresh)
     }
 
     pub fn draws(&self, asked: Option<usize>) -> Result<usize> {

@@ -3,7 +3,8 @@ use burn::tensor::{DType, Device};
 use lrvd_burn::Selection;
 use lrvd_burn::adapter::{AdapterConfig, AdapterKind};
 use lrvd_burn::model::attach_adapters;
-use lrvd_core::noise::{Draws, NoiseKey, Stream};
+use lrvd_burn::sampling::Draws;
+use lrvd_core::noise::{Generator, NoiseKey, Stream};
 use lrvd_models::deberta::{ADAPTER_TARGETS, DebertaClassifier, DebertaConfig};
 use lrvd_models::llama::{LlamaConfig, LlamaForCausalLm};
 use lrvd_models::{AutoModel, WeightSource};
@@ -57,7 +58,7 @@ fn adapt(model: &mut AutoModel, names: &[&str]) {
 }
 
 pub(crate) fn examples(lengths: &[usize]) -> Vec<TokenisedExample> {
-    let mut draws = Draws::new(NoiseKey::new(9).on_stream(Stream::DATA));
+    let mut draws = Generator::new(NoiseKey::new(9).on_stream(Stream::DATA));
     let example = |&length: &usize| {
         let ids = (0..length).map(|_| draws.bounded(VOCABULARY)).collect();
         TokenisedExample::single(ids, Label::Class(draws.index(LABELS)))
@@ -74,7 +75,8 @@ pub(crate) struct Asked<'a> {
 impl Asked<'_> {
     pub(crate) fn all(&self) -> Inputs<'_> {
         let Self { examples, batch_size } = self;
-        Inputs { batch_size: *batch_size, seed: 3, ..Inputs::new(examples) }
+        let draws = Draws { count: 0, seed: 3 };
+        Inputs { batch_size: *batch_size, draws, ..Inputs::new(examples) }
     }
 }
 

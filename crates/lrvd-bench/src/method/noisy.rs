@@ -6,7 +6,7 @@ use burn::tensor::Tensor;
 use lrvd_burn::adapter::{AdaptedLinear, AdapterConfig, AdapterKind, ContextDivergence, Observer};
 use lrvd_burn::model::{observe, total_over_adapters};
 use lrvd_burn::optimizer::NamedGradients;
-use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
+use lrvd_burn::sampling::{Pass, Scheme};
 use lrvd_burn::train::{
     Method, Prediction, RankChange, Setup, StepSizes, StepState, Terms, TrainConfig, UpdatePhase,
 };
@@ -93,7 +93,7 @@ impl Bbb {
 
 impl Method<AutoModel> for Bbb {
     fn setup(&self, config: &TrainConfig) -> Burn<Setup> {
-        Ok(self.rates.setup(self.adapter, Scheme::Weights(DrawPer::Batch), config))
+        Ok(self.rates.setup(self.adapter, Scheme::PerBatch, config))
     }
 
     fn terms(&self, model: &AutoModel, pass: &Pass, sizes: StepSizes) -> Burn<Terms> {
@@ -192,8 +192,8 @@ impl Alternating {
 impl Method<AutoModel> for Alternating {
     fn setup(&self, config: &TrainConfig) -> Burn<Setup> {
         let scheme = match self.divergence {
-            Divergence::Entries(_) => Scheme::FLIPOUT,
-            Divergence::Scales(_) => Scheme::Weights(DrawPer::Batch),
+            Divergence::Entries(_) => Scheme::PerToken,
+            Divergence::Scales(_) => Scheme::PerBatch,
         };
         Ok(self.rates.setup(self.adapter, scheme, config))
     }
@@ -213,10 +213,10 @@ impl Method<AutoModel> for Alternating {
         Ok(None)
     }
 
-    fn predict(&self, model: &AutoModel, inputs: &Inputs<'_>, draws: usize) -> Burn<Prediction> {
+    fn predict(&self, model: &AutoModel, inputs: &Inputs<'_>) -> Burn<Prediction> {
         match self.divergence {
-            Divergence::Entries(_) => inputs.predict_by(Scheme::FLIPOUT, model, draws),
-            Divergence::Scales(_) => inputs.predict(model, draws),
+            Divergence::Entries(_) => inputs.predict_by(Scheme::PerToken, model),
+            Divergence::Scales(_) => inputs.predict(model),
         }
     }
 }
@@ -261,7 +261,7 @@ impl Method<AutoModel> for CLora {
     fn setup(&self, config: &TrainConfig) -> Burn<Setup> {
         let observer = Some(self.observer.clone());
         // Noise for every token.
-        Ok(Setup { scheme: Scheme::FLIPOUT, observer, ..Setup::new(self.adapter, config) })
+        Ok(Setup { scheme: Scheme::PerToken, observer, ..Setup::new(self.adapter, config) })
     }
 
     fn terms(&self, _model: &AutoModel, _pass: &Pass, sizes: StepSizes) -> Burn<Terms> {
@@ -295,9 +295,9 @@ impl Method<AutoModel> for CLora {
         Ok(None)
     }
 
-    fn predict(&self, model: &AutoModel, inputs: &Inputs<'_>, draws: usize) -> Burn<Prediction> {
+    fn predict(&self, model: &AutoModel, inputs: &Inputs<'_>) -> Burn<Prediction> {
         let mut unobserved = model.clone();
         observe(&mut unobserved, None);
-        inputs.predict_by(Scheme::FLIPOUT, &unobserved, draws)
+        inputs.predict_by(Scheme::PerToken, &unobserved)
     }
 }

@@ -87,8 +87,8 @@ impl Method<AutoModel> for McDropout {
         Ok(Setup::new(self.adapter, config))
     }
 
-    fn predict(&self, model: &AutoModel, inputs: &Inputs<'_>, draws: usize) -> Burn<Prediction> {
-        inputs.predict_with(model, draws, |key| Pass::mean().with_adapter_dropout(key))
+    fn predict(&self, model: &AutoModel, inputs: &Inputs<'_>) -> Burn<Prediction> {
+        inputs.predict_with(model, |key| Pass::mean().with_adapter_dropout(key))
     }
 }
 
@@ -122,7 +122,7 @@ impl Method<AutoModel> for LoraEnsemble {
         Ok(setup)
     }
 
-    fn predict(&self, model: &AutoModel, inputs: &Inputs<'_>, _draws: usize) -> Burn<Prediction> {
+    fn predict(&self, model: &AutoModel, inputs: &Inputs<'_>) -> Burn<Prediction> {
         inputs.logits(model, &Pass::mean())
     }
 }

@@ -26,7 +26,7 @@ use lrvd_burn::model::NamedModule;
 use lrvd_burn::parameters::{Group, NamedParameterMut};
 use lrvd_burn::sampling::Pass;
 use lrvd_burn::train::{
-    ConstantTail, DrawSeed, Fitted, Method, MethodState, Prediction, RankChange, Setup, StepState,
+    ConstantTail, Fitted, Method, MethodState, Prediction, RankChange, Setup, StepState,
     TrainConfig, UpdatePhase,
 };
 use lrvd_core::baselines::Swag as Moments;
@@ -179,14 +179,14 @@ impl Method<AutoModel> for Swag {
         Ok(())
     }
 
-    fn predict(&self, model: &AutoModel, inputs: &Inputs<'_>, draws: usize) -> Burn<Prediction> {
-        if draws == 0 {
+    fn predict(&self, model: &AutoModel, inputs: &Inputs<'_>) -> Burn<Prediction> {
+        let draws = inputs.draws;
+        if draws.count == 0 {
             return inputs.logits(model, &Pass::mean());
         }
-        let seed = DrawSeed::new(inputs.seed)?;
         let mut all = Prediction::new(Vec::new(), inputs.examples.len(), 0);
-        for draw in 0..draws {
-            let drawn = self.drawn(model, seed.key(draw))?;
+        for draw in 0..draws.count {
+            let drawn = self.drawn(model, draws.key(draw))?;
             let one = inputs.logits(&drawn, &Pass::mean())?;
             all.width = one.width;
             all.values.extend(one.values);
@@ -246,13 +246,13 @@ mod tests {
         let examples = asked.examples;
         let data = Fitting { train: &examples, holdout: &examples, inputs };
         assert_eq!(swag.finish(&mut mean, &data).unwrap().stored, (1 + 3) * factors);
-        let drawn = swag.predict(&model, &inputs, 1).unwrap();
+        let drawn = swag.predict(&model, &inputs.drawn(1)).unwrap();
         model.visit_parameters_mut(&mut |p| {
             if let Some(moments) = swag.moments.get(p.name) {
                 set(p, moments.mean().to_vec());
             }
         });
-        let mean = swag.predict(&model, &inputs, 0).unwrap();
+        let mean = swag.predict(&model, &inputs).unwrap();
         close("mean", &drawn.values, &mean.values, 1e-12);
         let mut broken = swag.state();
         broken.tensors.retain(|name, _| !name.contains(".mean"));

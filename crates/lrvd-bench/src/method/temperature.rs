@@ -60,7 +60,7 @@ impl Temperatures {
         let shares = values(shares);
         let (model, inputs) = (model.clone().valid(), data.inputs(data.holdout));
         for draws in std::iter::once(0).chain(draws.iter().copied()) {
-            let found = fitted(method.predict(&model, &inputs, draws)?, &shares)?;
+            let found = fitted(method.predict(&model, &inputs.drawn(draws))?, &shares)?;
             by_draws.extend(found.map(|temperature| (draws, temperature)));
         }
         Ok(Self { rows, by_draws })

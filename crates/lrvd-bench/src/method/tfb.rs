@@ -25,7 +25,7 @@ use burn::tensor::{Tensor, TensorData};
 use lrvd_burn::adapter::{AdapterConfig, Extension, LowRankAdapter, Posterior, RankParameters};
 use lrvd_burn::model::NamedModule;
 use lrvd_burn::parameters::ParameterValue;
-use lrvd_burn::sampling::Scheme;
+use lrvd_burn::sampling::{Draws, Scheme};
 use lrvd_burn::train::{DrawPolicy, Fitted, Method, Prediction, Setup, TrainConfig};
 use lrvd_core::Factors;
 use lrvd_core::baselines::tfb::{AdmissibleChange, RotatedAdapter, largest_admissible};
@@ -71,8 +71,8 @@ impl Method<AutoModel> for Tfb {
         Ok(Setup::new(self.adapter, config))
     }
 
-    fn predict(&self, model: &AutoModel, inputs: &Inputs<'_>, draws: usize) -> Burn<Prediction> {
-        inputs.predict_by(Scheme::FLIPOUT, model, draws)
+    fn predict(&self, model: &AutoModel, inputs: &Inputs<'_>) -> Burn<Prediction> {
+        inputs.predict_by(Scheme::PerToken, model)
     }
 
     /// `noise-std` is `σ_q`; 0 if even the smallest level was too much.
@@ -83,8 +83,8 @@ impl Method<AutoModel> for Tfb {
         rotate(model)?;
         let anchors = data.picked(SALT, self.settings.anchors);
         // The criterion is about all draws, whatever is spared later.
-        let (seed, policy) = (data.inputs.seed ^ SALT, DrawPolicy::default());
-        let inputs = Inputs { seed, policy, ..data.inputs(&anchors) };
+        let draws = Draws { count: 0, seed: data.inputs.draws.seed ^ SALT };
+        let inputs = Inputs { draws, policy: DrawPolicy::default(), ..data.inputs(&anchors) };
         let change = Change::new(model.clone().valid(), &inputs, &self.settings)?;
         let found = largest_admissible(
             self.settings.range,
@@ -132,7 +132,7 @@ impl<'a> Change<'a> {
 
 /// Probabilities averaged over draws, of one member.
 fn averaged(model: &AutoModel, inputs: &Inputs<'_>, draws: usize) -> Burn<Prediction> {
-    let logits = inputs.predict_by(Scheme::FLIPOUT, model, draws)?;
+    let logits = inputs.drawn(draws).predict_by(Scheme::PerToken, model)?;
     let logs = log_softmax(&logits.values, logits.width)?;
     let values = mean_probability(&logs, draws.max(1), logits.width)?;
     Ok(Prediction { values, ..logits })
@@ -248,9 +248,9 @@ mod tests {
         let certain =
             Change { reference: Prediction { values, ..published.reference }, ..published };
         assert!(!certain.is_admissible(found).unwrap());
-        let before = inputs.predict(&model, 0).unwrap().values;
+        let before = inputs.predict(&model).unwrap().values;
         add_noise(&mut model, found).unwrap();
-        let predicted = |draws| inputs.predict(&model, draws).unwrap().values;
+        let predicted = |draws| inputs.drawn(draws).predict(&model).unwrap().values;
         close("mean", &predicted(0), &before, 1e-12);
         assert!(predicted(2)[..before.len()] != before[..]);
     }

@@ -6,7 +6,7 @@ mod settings;
 mod start;
 mod trained;
 
-pub use lrvd_burn::train::{MAX_SEED, check_seed};
+pub use lrvd_burn::sampling::{MAX_SEED, check_seed};
 
 pub use folder::CHECKPOINT_DIR;
 pub(crate) use folder::{

@@ -245,7 +245,7 @@ pub(super) fn evaluate(
     } else {
         let (examples, mut model) = (context.examples(&task.validation), model.clone());
         task.unit.convert(LabelUnit::default(), &mut model);
-        score_draws(&method.predict(&model, &context.inputs(&examples), 0)?, task)?.metrics
+        score_draws(&method.predict(&model, &context.inputs(&examples))?, task)?.metrics
     };
     let standard = metrics.standard.values().next().copied().flatten();
     let found = [("accuracy", metrics.accuracy), ("standard", standard), ("nll", metrics.nll)];
@@ -270,7 +270,7 @@ pub(super) fn held_out(
         return Ok(train::HeldOutLosses { rows, measure: train::LossMeasure::Tokens });
     }
     let examples = TokenExamples { unit: context.task.unit, ..context.examples(rows) };
-    let logits = method.predict(model, &context.inputs(&examples), 0)?;
+    let logits = method.predict(model, &context.inputs(&examples))?;
     Ok(train::calibrated_losses(&logits, &examples.all_targets()?)?)
 }
 
@@ -296,7 +296,7 @@ fn answers(
             scored.insert(asked as u32, score_tokens(tokens, asked)?);
             return Ok(());
         }
-        let logits = method.predict(model, &inputs, asked)?;
+        let logits = method.predict(model, &inputs.drawn(asked))?;
         let logits = temperatures.soften(logits, asked)?;
         let took = begun.elapsed().as_secs_f64();
         for &draws in kept {
@@ -323,6 +323,5 @@ fn tokens(
     texts: &[TokenisedExample],
     draws: usize,
 ) -> Result<train::TokenAnswers> {
-    let (size, examples) = (context.config.evaluation_batch_size, context.examples(texts));
-    Ok(train::token_answers(model, &examples, size, context.seed, draws, context.watch)?)
+    Ok(train::token_answers(model, &context.inputs(&context.examples(texts)).drawn(draws))?)
 }

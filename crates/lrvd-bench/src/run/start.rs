@@ -116,8 +116,10 @@ impl RunStart<'_> {
         let examples = task.examples(std::slice::from_ref(first), self.device);
         let cascade = if task.goal.is_regression() { policy.cascade } else { Some(0.0) };
         let policy = DrawPolicy { cascade, ..policy };
-        let inputs = Inputs { policy, kind: config.prediction_draws, ..Inputs::new(&examples) };
-        let answer = method.predict(&model.clone().valid(), &inputs, draws)?;
+        let kind = config.prediction_draws;
+        let (scheme, fresh) = (kind.scheme(), kind.is_fresh());
+        let inputs = Inputs { policy, scheme, fresh, ..Inputs::new(&examples) }.drawn(draws);
+        let answer = method.predict(&model.clone().valid(), &inputs)?;
         if cascade.is_some() && answer.draws_per_example.is_none() {
             return Err(lrvd_burn::Error::other(format!(
                 "`{setting}` is for draws that a seed addresses one by one, and the method has others"

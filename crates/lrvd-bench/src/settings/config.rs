@@ -6,10 +6,10 @@ use anyhow::{bail, ensure};
 use burn::tensor::DType;
 use lrvd_burn::adapter::{BaseBits, Prior};
 use lrvd_burn::optimizer::{AdamWConfig, GroupRates, ParameterGroups};
-use lrvd_burn::sampling::{DrawPer, Scheme};
+use lrvd_burn::sampling::Scheme;
 use lrvd_burn::schema::words;
 use lrvd_burn::train::{
-    Bucketing, DrawPolicy, LastBatch, OptimizerOnPrune, PredictionDraws, TrainConfig, UpdatePhase,
+    Bucketing, DrawPolicy, LastBatch, OptimizerOnPrune, TrainConfig, UpdatePhase,
 };
 use lrvd_core::kl::KlReduction;
 use lrvd_core::moments::CrossTerm;
@@ -64,12 +64,41 @@ impl TrainingScheme {
     pub fn scheme(self) -> Scheme {
         match self {
             Self::Mean => Scheme::Mean,
-            Self::WeightPerSequence => Scheme::Weights(DrawPer::Sequence),
-            Self::WeightPerBatch => Scheme::Weights(DrawPer::Batch),
+            Self::WeightPerSequence => Scheme::PerSequence,
+            Self::WeightPerBatch => Scheme::PerBatch,
             Self::MomentMatched => Scheme::MomentMatched(CrossTerm::Exact),
             Self::MomentMatchedPaper => Scheme::MomentMatched(CrossTerm::Omitted),
             Self::Nested => Scheme::Nested,
         }
+    }
+}
+
+/// Kind of the draws of a prediction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum PredictionDraws {
+    /// Weights, by `k` keys that the seed fixes: the same `k` models answer every input.
+    #[default]
+    Weights,
+    /// Weights, anew for every batch.
+    Fresh,
+    /// Outputs, token by token, as the authors' scripts for language models do. Where the noise of a
+    /// method has no such distribution, as all but LRVD's and TFB's, weights are resampled for every batch; SWAG,
+    /// whose draw is a set of factors, keeps them.
+    Activation,
+}
+
+impl PredictionDraws {
+    pub fn scheme(self) -> Scheme {
+        match self {
+            Self::Weights | Self::Fresh => Scheme::PerBatch,
+            Self::Activation => Scheme::MomentMatched(CrossTerm::Exact),
+        }
+    }
+
+    /// `true` if draws are made anew for every batch.
+    pub fn is_fresh(self) -> bool {
+        self != Self::Weights
     }
 }
 
@@ -346,10 +375,9 @@ settings! {
         draws: Vec<usize> = vec![10], in 1..=MAX_DRAWS;
         /// Kind of the draws.
         prediction_draws: PredictionDraws = PredictionDraws::Weights;
-        /// How the draws are made, and when fewer are enough.
+        /// How the draws are made, and which answers need none.
         #[serde(default)]
         #[schemars(transform = limited_part("cascade", &DrawPolicy::CASCADE))]
-        #[schemars(transform = limited_part("tolerance", &DrawPolicy::TOLERANCE))]
         prediction: DrawPolicy = DrawPolicy::default();
         /// Checkpoint of the headline table.
         checkpoint: CheckpointChoice = CheckpointChoice::Last;

@@ -10,11 +10,11 @@ mod table;
 
 pub use config::{
     AdaLoraSettings, BasePrecision, CheckpointChoice, Config, LogVarianceSettings, MAX_DRAWS,
-    PoolerMode, PruneSettings, RankSearchSettings, TrainingScheme, holdout_share,
+    PoolerMode, PredictionDraws, PruneSettings, RankSearchSettings, TrainingScheme, holdout_share,
 };
 pub use layers::Layers;
 pub(crate) use layers::evaluate_every;
-pub use lrvd_burn::train::{Bucketing, LastBatch, OptimizerOnPrune, PredictionDraws, UpdatePhase};
+pub use lrvd_burn::train::{Bucketing, LastBatch, OptimizerOnPrune, UpdatePhase};
 pub use methods::{
     ArdSettings, BbbPrior, BbbSettings, BbbWeight, BlobSettings, CLoraSettings, KlDirectionSetting,
     LaplaceLayers, LaplacePredictive, LaplacePrior, LaplaceSettings, LoraEnsembleSettings,

@@ -392,7 +392,7 @@ pub(super) fn ood_answers(
         let inputs = context.inputs(&examples);
         let mut answers = BTreeMap::new();
         for &draws in own.keys() {
-            let logits = run.method.predict(model, &inputs, draws as usize)?;
+            let logits = run.method.predict(model, &inputs.drawn(draws as usize))?;
             let logits = temperatures.soften(logits, draws as usize)?;
             answers.insert(draws, score_draws(&logits, questions)?);
         }

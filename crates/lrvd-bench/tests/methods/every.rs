@@ -21,7 +21,7 @@ fn answers(bench: &mut Bench, method: MethodName) -> Vec<(usize, Vec<f64>)> {
     let numbers = [0].into_iter().chain(method.draws(&bench.config));
     let examples = bench.validation();
     let inputs = bench.context().inputs(&examples);
-    let answer = |draws| tuning.predict(&model, &inputs, draws).unwrap().values;
+    let answer = |draws| tuning.predict(&model, &inputs.drawn(draws)).unwrap().values;
     // The table of methods says what the code does.
     let (can, mean) = (method.can(), answer(0));
     let drawn = answer(2).chunks(mean.len()).any(|draw| draw != mean);

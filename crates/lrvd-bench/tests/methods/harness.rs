@@ -19,7 +19,7 @@ use lrvd_burn::sampling::Pass;
 use lrvd_burn::train::{
     Batch, Examples, Fitted, Model, Outcome, Run, StepSizes, negative_log_likelihood,
 };
-use lrvd_core::noise::{Draws, NoiseKey};
+use lrvd_core::noise::{Generator, NoiseKey};
 use lrvd_core::schedule::BatchSize;
 use lrvd_models::deberta::{DebertaClassifier, DebertaConfig};
 use lrvd_models::llama::{LlamaConfig, LlamaForCausalLm};
@@ -234,7 +234,7 @@ pub(crate) fn prepared(
 }
 
 fn task() -> PreparedTask {
-    let mut draws = Draws::new(NoiseKey::new(11));
+    let mut draws = Generator::new(NoiseKey::new(11));
     let mut examples = |n: usize| -> Vec<TokenisedExample> {
         let mut one = |i: usize| {
             let mut id = |_| FIRST_ID + draws.bounded(VOCABULARY - FIRST_ID);

@@ -14,7 +14,7 @@ use lrvd_burn::Error;
 use lrvd_burn::model::NamedModule;
 use lrvd_burn::train::{Prediction, Run};
 use lrvd_core::metrics::{Predictions, softmax};
-use lrvd_core::noise::{Draws, NoiseKey, Stream};
+use lrvd_core::noise::{Generator, NoiseKey, Stream};
 use lrvd_models::AutoModel;
 
 use super::harness::{Backbone, Bench, Finished, method, prepared};
@@ -23,12 +23,12 @@ const LABELS: usize = 3;
 
 /// Texts whose class is the most frequent third of the vocabulary in them, one in eight mislabelled.
 fn task(seed: u64, n_train: usize, n_validation: usize) -> PreparedTask {
-    let mut draws = Draws::new(NoiseKey::new(seed).on_stream(Stream::DATA));
+    let mut draws = Generator::new(NoiseKey::new(seed).on_stream(Stream::DATA));
     let mut examples = |n: usize| -> Vec<TokenisedExample> {
         let mut one = || {
             let class = draws.index(LABELS);
             let length = 4 + draws.index(8);
-            let token = |draws: &mut Draws| {
+            let token = |draws: &mut Generator| {
                 let third = if draws.uniform() < 0.6 { class } else { draws.index(LABELS) };
                 2 + (third * 16 + draws.index(16)) as u32
             };
@@ -58,7 +58,7 @@ impl Bench {
     fn logits(&self, run: &Finished, draws: usize) -> Prediction {
         let (model, context) = (run.model.clone().valid(), self.context());
         let examples = self.validation();
-        let logits = run.method.predict(&model, &context.inputs(&examples), draws).unwrap();
+        let logits = run.method.predict(&model, &context.inputs(&examples).drawn(draws)).unwrap();
         run.temperatures.soften(logits, draws).unwrap()
     }
 
@@ -173,7 +173,7 @@ fn posthoc_temperature_keeps_accuracy_and_lowers_the_held_out_loss() {
     assert_eq!((run.fitted.stored, run.temperatures.by_draws.len()), (0, 1));
     let context = bed.context();
     let examples = context.examples(&bed.task.holdout);
-    let plain = context.inputs(&examples).predict(&run.model.clone().valid(), 0).unwrap();
+    let plain = context.inputs(&examples).predict(&run.model.clone().valid()).unwrap();
     let logits = plain.values.clone();
     let labels: Vec<usize> =
         bed.task.holdout.iter().filter_map(|e| e.answer.label()?.class()).collect();

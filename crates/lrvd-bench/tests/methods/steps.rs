@@ -6,7 +6,7 @@ use burn::tensor::{DType, Tensor};
 use lrvd_burn::adapter::{AdaptedLinear, Observer};
 use lrvd_burn::model::{NamedModule, observe, total_over_adapters};
 use lrvd_burn::optimizer::{NamedGradients, ParameterGroups};
-use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
+use lrvd_burn::sampling::{Pass, Scheme};
 use lrvd_burn::train::{Model, Run, StepState, Terms, TrainState, UpdatePhase};
 use lrvd_core::baselines::minibatch_weight::{falling_weight, rescaled_cycle, rising_weight};
 use lrvd_core::baselines::{ElementReduction, KlDirection, ScaleMixture};
@@ -55,7 +55,7 @@ fn methods_bbb_weighs_the_divergence_from_its_prior() {
     type Term<'a> = &'a dyn Fn(&AdaptedLinear) -> Option<Tensor<1>>;
     let (plain, torch, mut mixed) = (double(), bayesian_torch(), double());
     mixed.assign("methods.bbb.prior=mixture methods.bbb.weight=blundell");
-    let pass = Pass::sampled(Scheme::Weights(DrawPer::Batch), NoiseKey::new(5).at_step(2));
+    let pass = Pass::sampled(Scheme::PerBatch, NoiseKey::new(5).at_step(2));
     let mixture = ScaleMixture::new(0.5, 1.0, (-6.0_f64).exp()).unwrap();
     let sum = |layer: &AdaptedLinear| layer.kl_elements(0.2, ElementReduction::Sum);
     let mean = |layer: &AdaptedLinear| layer.kl_elements(1.0, ElementReduction::Mean);
@@ -109,7 +109,7 @@ fn methods_c_lora_weighs_the_divergence_of_every_token() {
     bench.assign("steps=2000 target_modules=[\"value_proj\",\"intermediate.dense\"]");
     let Run { state, method: tuning, .. } = bench.fresh(method("c-lora"));
     let (batch, sizes) = bench.batch();
-    let pass = Pass::sampled(Scheme::FLIPOUT, NoiseKey::new(1));
+    let pass = Pass::sampled(Scheme::PerToken, NoiseKey::new(1));
     let (mut model, observer) = (state.model.clone(), Observer::of_divergences(0.2));
     observe(&mut model, Some(&observer));
     for model in [&model, &state.model] {
@@ -170,7 +170,8 @@ fn methods_mcd_leaves_the_backbone_alone() {
     });
     let examples = bench.validation();
     let inputs = bench.context().inputs(&examples);
-    let answers = |model: &AutoModel, draws| tuning.predict(model, &inputs, draws).unwrap().values;
+    let answers =
+        |model: &AutoModel, draws| tuning.predict(model, &inputs.drawn(draws)).unwrap().values;
     assert_ne!(answers(&model, 1), answers(&model, 0));
     // With adapters that add nothing, nothing is left that could be dropped.
     model.visit_layers_mut(&mut |_, layer| drop(layer.detach()));
@@ -182,9 +183,9 @@ fn methods_c_lora_watches_training_only() {
     let bench = Bench::new(Backbone::Deberta);
     let Run { mut state, method: tuning, .. } = bench.trained(method("c-lora"));
     let examples = bench.validation();
-    tuning.predict(&state.model, &bench.context().inputs(&examples), 2).unwrap();
+    tuning.predict(&state.model, &bench.context().inputs(&examples).drawn(2)).unwrap();
     let (batch, sizes) = bench.batch();
-    let pass = Pass::sampled(Scheme::FLIPOUT, NoiseKey::new(1));
+    let pass = Pass::sampled(Scheme::PerToken, NoiseKey::new(1));
     assert!(tuning.terms(&state.model, &pass, sizes).unwrap().kl.is_none());
     let observed = state.model.clone();
     state.compact();

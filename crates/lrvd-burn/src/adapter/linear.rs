@@ -11,7 +11,7 @@ use super::observer::Observer;
 use super::schema::Axis;
 use crate::error::Error;
 use crate::parameters::ParameterValue as _;
-use crate::sampling::{DrawPer, Pass, Scheme};
+use crate::sampling::{Pass, Scheme};
 
 /// Inputs of a block of a quantised weight, which share a scale.
 const BLOCK: usize = 32;
@@ -161,16 +161,14 @@ impl AdaptedLinear {
     /// Whether the batch of `pass` holds several draws that differ from this layer on: its adapter is random.
     pub fn is_stochastic(&self, pass: &Pass) -> bool {
         let is_random = |e: &Extension| !matches!(e, Extension::SingularValues(_));
-        pass.draws.count > 1 && self.extension().is_some_and(is_random)
+        pass.draws > 1 && self.extension().is_some_and(is_random)
     }
 
     /// Whether each row of the output is the same whatever rows are beside it: nothing is drawn row by row, and
     /// no observer is set.
     pub fn is_row_independent(&self, pass: &Pass) -> bool {
-        let drawn_whole = matches!(
-            pass.scheme,
-            Scheme::Mean | Scheme::Weights(DrawPer::Sequence | DrawPer::Batch)
-        );
+        let drawn_whole =
+            matches!(pass.scheme, Scheme::Mean | Scheme::PerSequence | Scheme::PerBatch);
         let by_token = matches!(self.extension(), Some(Extension::Contextual(_)));
         let drops = pass.dropout.is_some();
         let is_alone = self.adapter().is_none() || drawn_whole && !by_token && !drops;

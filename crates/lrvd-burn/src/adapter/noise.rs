@@ -6,7 +6,7 @@ use lrvd_core::noise::{NoiseKey, Stream};
 
 use super::kind::{Deviations, LowRankAdapter};
 use crate::ops::{dropout, gaussian_draw, standard_normal};
-use crate::sampling::{DrawPer, DrawSet, Pass};
+use crate::sampling::{Pass, Scheme};
 
 /// Numbers of further streams, the low 16 bits of
 /// [`NoiseKey::stream`](lrvd_core::noise::NoiseKey::stream).
@@ -40,7 +40,7 @@ pub(super) struct LayerNoise<'a> {
     pub(super) pass: &'a Pass,
     /// Identity of the layer.
     pub(super) module: u32,
-    pub(super) per: DrawPer,
+    pub(super) scheme: Scheme,
     /// Number of examples, for a draw per sequence.
     pub(super) sequences: usize,
 }
@@ -53,7 +53,7 @@ impl LayerNoise<'_> {
 
     /// Draws that each set of the batch holds: one for every sequence, or one.
     fn each(&self) -> usize {
-        if self.per == DrawPer::Sequence { self.sequences } else { 1 }
+        if self.scheme == Scheme::PerSequence { self.sequences } else { 1 }
     }
 
     /// Standard normals of every draw, `[draws, ...shape]`: the sequences or the one draw of each set, set
@@ -79,8 +79,8 @@ impl LayerNoise<'_> {
 
     /// One entry for each row of the batch where it holds several draws, else `x` as it is.
     pub(super) fn for_rows<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
-        let DrawSet { count, rows, .. } = self.pass.draws;
-        if count == 1 { x } else { each_repeated(x, rows) }
+        let &Pass { draws, rows, .. } = self.pass;
+        if draws == 1 { x } else { each_repeated(x, rows) }
     }
 }
 

@@ -14,7 +14,7 @@ use super::noise::{FlippedDraw, LayerNoise, each_repeated};
 use super::observer::ContextDivergence;
 use crate::ops::disentangled_attention::PositionRows;
 use crate::ops::{LowRank, adapted_linear, dropout, moment_matched_linear, quantized_linear};
-use crate::sampling::{DrawPer, DrawSet, Pass, Scheme};
+use crate::sampling::{Pass, Scheme};
 
 /// Use index of tokens.
 const TOKENS: u32 = 0;
@@ -66,7 +66,9 @@ impl<'a> Update<'a> {
                 let key = pass.noise.for_module(module);
                 return Self::Activations { adapter, posterior, key };
             }
-            (Scheme::Weights(per), _) => Some(LayerNoise { pass, module, per, sequences }),
+            (scheme, _) if scheme.draws_weights() => {
+                Some(LayerNoise { pass, module, scheme, sequences })
+            }
             _ => None,
         };
         let noise = noise.as_ref();
@@ -80,7 +82,7 @@ impl<'a> Update<'a> {
                 (adapter.means(), Between::Context(context, noise))
             }
             (_, None) => (adapter.means(), Between::Nothing),
-            (_, Some((noise, std))) if noise.per == DrawPer::Token => {
+            (_, Some((noise, std))) if noise.scheme == Scheme::PerToken => {
                 return Self::Flipped {
                     adapter,
                     draw: FlippedDraw::new(adapter, std, noise.key()),
@@ -134,9 +136,9 @@ impl AdaptedLinear {
             "the layer does not support sampling {}: call `AdaptedLinear::supports` first",
             pass.scheme
         );
-        let is_drawn_once = pass.scheme == Scheme::Weights(DrawPer::Batch);
+        let is_drawn_once = pass.scheme == Scheme::PerBatch;
         assert!(
-            pass.draws == DrawSet::ONE || is_drawn_once,
+            pass.is_single_draw() || is_drawn_once,
             "sampling {} has several draws of the weights, expected one",
             pass.scheme
         );
@@ -149,7 +151,7 @@ impl PreparedLinear<'_> {
     /// The layer applied to tokens, `[sequences, ..., d_input]` to `[sequences, ..., d_output]`.
     ///
     /// Where the batch holds several draws and this layer is the first to tell them apart, sequences are
-    /// those of one draw before it and those of all draws after it ([`DrawSet`]).
+    /// those of one draw before it and those of all draws after it ([`Pass::draws`]).
     pub fn forward<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
         const { assert!(D >= 2, "the first axis counts sequences, the last features") };
         let mut shape = x.dims();
@@ -160,9 +162,9 @@ impl PreparedLinear<'_> {
         } else {
             x.reshape([sequences, tokens, features])
         };
-        let DrawSet { count, rows, .. } = self.pass.draws;
+        let Pass { draws, rows, .. } = self.pass;
         // The rows of every draw, where this layer tells them apart.
-        let x = if self.diverges { self.pass.repeated(x, count * rows) } else { x };
+        let x = if self.diverges { self.pass.repeated(x, draws * rows) } else { x };
         let out = self.apply(x, TOKENS);
         if D == 3 {
             return Tensor::from_dispatch(out.into_dispatch());
@@ -244,8 +246,8 @@ impl PreparedLinear<'_> {
 
     /// What holds one entry for each draw, once for each sequence of the batch.
     fn of_sequences(&self, x: Tensor<3>) -> Tensor<3> {
-        let DrawSet { count, rows, .. } = self.pass.draws;
-        if self.diverges && x.dims()[0] == count { each_repeated(x, rows) } else { x }
+        let Pass { draws, rows, .. } = self.pass;
+        if self.diverges && x.dims()[0] == draws { each_repeated(x, rows) } else { x }
     }
 
     /// [`PreparedLinear::forward_shared`] with the update of each sequence still in its factors, if it

@@ -24,7 +24,7 @@ use crate::adapter::{
 use crate::error::Error;
 use crate::files::{HostTensor, LoadReport, WeightStore, write_safetensors};
 use crate::model::NamedModule;
-use crate::sampling::{DrawPer, Scheme};
+use crate::sampling::Scheme;
 
 /// File name of the posterior in an adapter folder.
 pub const POSTERIOR_FILE: &str = "lrvd_posterior.safetensors";
@@ -61,9 +61,9 @@ impl Named for VariationalFamily {
 impl Named for Scheme {
     const NAMES: &'static [(&'static str, Self)] = &[
         ("mean", Self::Mean),
-        ("weight_per_sequence", Self::Weights(DrawPer::Sequence)),
-        ("weight_per_batch", Self::Weights(DrawPer::Batch)),
-        ("weight_per_token", Self::Weights(DrawPer::Token)),
+        ("weight_per_sequence", Self::PerSequence),
+        ("weight_per_batch", Self::PerBatch),
+        ("weight_per_token", Self::PerToken),
         ("moment_matched", Self::MomentMatched(CrossTerm::Exact)),
         ("moment_matched", Self::MomentMatched(CrossTerm::Omitted)),
         ("nested", Self::Nested),

@@ -22,7 +22,7 @@ use crate::error::Error;
 use crate::model::total_kl;
 use crate::peft::PosteriorRun;
 use crate::prune::{self, PruneEvent};
-use crate::sampling::{DrawPer, Pass, Scheme};
+use crate::sampling::{Pass, Scheme};
 
 /// What happens to the optimiser at a prune event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -146,7 +146,7 @@ impl Default for BayesLora {
             kl_reduction: KlReduction::Element,
             kl: KlSchedule::constant(0.1).expect("a tenth is a weight"),
             kl_divisor: KlDivisor::NTrain,
-            scheme: Scheme::Weights(DrawPer::Sequence),
+            scheme: Scheme::PerSequence,
             pruning: schedule.ok().map(Pruning::at),
         }
     }

@@ -5,13 +5,7 @@ use lrvd_core::schedule::LrSchedule;
 use serde::{Deserialize, Serialize};
 
 use crate::optimizer::{AdamWConfig, GroupRates, ParameterGroups};
-
-/// Numbers of micro-batches and of prediction batches are mixed into the bits of the seed from here on, which
-/// [`MAX_SEED`] keeps free.
-pub(super) const PART_SHIFT: u32 = 40;
-
-/// Largest seed of a run: numbers of parts and batches are mixed into the bits above it.
-pub const MAX_SEED: u64 = (1 << PART_SHIFT) - 1;
+use crate::sampling::check_seed;
 
 /// Settings of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -19,7 +13,7 @@ pub const MAX_SEED: u64 = (1 << PART_SHIFT) - 1;
 pub struct TrainConfig {
     /// Optimiser steps, 1 to 10⁹.
     pub steps: usize,
-    /// Seed of initial values, noise and dropout, at most [`MAX_SEED`].
+    /// Seed of initial values, noise and dropout, at most [`MAX_SEED`](crate::sampling::MAX_SEED).
     pub seed: u64,
     /// Learning rates and decays by group, at least 0, before the method changes them.
     pub groups: ParameterGroups,
@@ -80,11 +74,6 @@ impl TrainConfig {
         let warmup = (self.warmup_ratio * self.steps as f64).floor() as u32;
         LrSchedule::linear(warmup, self.steps as u32)
     }
-}
-
-/// Checks that a seed is at most [`MAX_SEED`].
-pub fn check_seed(seed: u64) -> Result<(), lrvd_core::Error> {
-    check_range("seed", seed as f64, 0.0, MAX_SEED as f64)
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ pub trait Model: NamedModule + Module {
     /// Its input: a tensor, or several of them.
     type Input;
 
-    /// Whether a pass may hold several draws of the weights ([`DrawSet`](crate::sampling::DrawSet)), which
+    /// Whether a pass may hold several draws of the weights ([`Pass::draws`]), which
     /// then cost far less than as many passes.
     ///
     /// Such a model brings tensors of which one has passed a layer with draws and another has not

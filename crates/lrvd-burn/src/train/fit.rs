@@ -7,7 +7,7 @@ use lrvd_core::noise::NoiseKey;
 use lrvd_core::schedule::{BatchSize, LrSchedule};
 use tracing::{debug, trace};
 
-use super::config::{PART_SHIFT, TrainConfig};
+use super::config::TrainConfig;
 use super::data::{Batch, Model, Targets, negative_log_likelihood};
 use super::method::{Method, RankChange, Setup, StepSizes, StepState, Terms, UpdatePhase};
 use super::order::Ordered;
@@ -20,7 +20,7 @@ use super::watch::{Event, Observer};
 use crate::error::Error;
 use crate::objective::{Objective, ObjectiveParts};
 use crate::optimizer::NamedGradients;
-use crate::sampling::{Pass, Scheme};
+use crate::sampling::{PART_SHIFT, Pass, Scheme};
 
 /// How training ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

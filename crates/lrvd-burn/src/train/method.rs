@@ -54,14 +54,9 @@ pub trait Method<M: Model> {
     }
 
     /// Logits, or logarithms of probabilities, whose probabilities the caller averages: a member for each draw,
-    /// the draws of a smaller number being the first ones of a larger; for 0 draws the deterministic answer.
-    fn predict(
-        &self,
-        model: &M,
-        inputs: &Inputs<'_, M::Input>,
-        draws: usize,
-    ) -> Result<Prediction, Error> {
-        inputs.predict(model, draws)
+    /// the draws of a smaller number being the first ones of a larger; without draws the deterministic answer.
+    fn predict(&self, model: &M, inputs: &Inputs<'_, M::Input>) -> Result<Prediction, Error> {
+        inputs.predict(model)
     }
 }
 
@@ -154,7 +149,7 @@ impl<'a, I> Fitting<'a, I> {
 
     /// `count` training examples, or all if there are fewer, picked by the run's seed and `salt`.
     pub fn picked(&self, salt: u64, count: usize) -> Subset<'a, I> {
-        let key = NoiseKey::new(self.inputs.seed ^ salt).on_stream(Stream::DATA);
+        let key = NoiseKey::new(self.inputs.draws.seed ^ salt).on_stream(Stream::DATA);
         let mut rows = permutation(key, self.train.len());
         rows.truncate(count);
         Subset { of: self.train, rows }

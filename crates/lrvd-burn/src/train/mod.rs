@@ -26,7 +26,7 @@ pub use checkpoint::{Checkpoints, latest_checkpoint, load_checkpoint};
 pub use choice::{
     Choice, ChoicePoint, HeldOutLosses, LossMeasure, MIN_HELD_OUT, calibrated_losses,
 };
-pub use config::{MAX_SEED, TrainConfig, check_seed};
+pub use config::TrainConfig;
 pub use data::{Batch, Examples, Model, Rows, Subset, Targets, negative_log_likelihood};
 pub use fit::Outcome;
 pub use lora::{AdaLora, Lora};
@@ -40,8 +40,7 @@ pub use order::{
 };
 pub use pace::Smooth;
 pub use predict::{
-    ClassAnswer, DrawPolicy, DrawSeed, Inputs, PassWatch, Prediction, PredictionDraws, ScoreAnswer,
-    report_progress,
+    ClassAnswer, DrawPolicy, Inputs, PassWatch, Prediction, ScoreAnswer, report_progress,
 };
 pub(crate) use run::write_adapter;
 pub use run::{Run, load_adapter};

@@ -9,7 +9,7 @@ use lrvd_core::noise::NoiseKey;
 use super::data::Model;
 use crate::adapter::{AdaptedLinear, Extension, Observer, Posterior, RankParameters};
 use crate::error::Error;
-use crate::sampling::{DrawPer, Pass, Scheme};
+use crate::sampling::{Pass, Scheme};
 
 /// `ln α` of a posterior without noise: its exponential is 0 in every float type.
 const NO_NOISE: f64 = -1e4;
@@ -67,7 +67,7 @@ impl<M: Model> Observed<M> {
             }
         });
         outcome?;
-        let pass = Pass::sampled(Scheme::Weights(DrawPer::Sequence), NoiseKey::new(0));
+        let pass = Pass::sampled(Scheme::PerSequence, NoiseKey::new(0));
         Ok(Self { model, observer, pass, width })
     }
 }

@@ -1,6 +1,6 @@
 //! The order in which training sees its examples, resumable at any batch.
 
-use lrvd_core::noise::{Draws, NoiseKey, Stream, permutation};
+use lrvd_core::noise::{Generator, NoiseKey, Stream, permutation};
 use serde::{Deserialize, Serialize};
 
 use super::data::{Batch, Examples, Targets};
@@ -80,7 +80,7 @@ impl OrderConfig {
         let mut batches: Vec<_> = order.chunks(size).map(<[usize]>::to_vec).collect();
         if matches!(self.bucketing, Bucketing::LengthBucketed { .. }) {
             // Another use index: the words that shuffled the examples are spent.
-            Draws::new(key.with_use(1)).shuffle(&mut batches);
+            Generator::new(key.with_use(1)).shuffle(&mut batches);
         }
         batches
     }

@@ -127,13 +127,9 @@ impl<M: Model, T: Method<M> + ?Sized> Run<M, T> {
         Loop { run: self, setup, batches, observer }.fit()
     }
 
-    /// The model's answers to `inputs`: at the mean for 0 draws, else at as many draws.
-    pub fn predict(
-        &self,
-        inputs: &Inputs<'_, M::Input>,
-        draws: usize,
-    ) -> Result<Prediction, Error> {
-        self.method.predict(&self.state.model.clone().valid(), inputs, draws)
+    /// The model's answers to `inputs`.
+    pub fn predict(&self, inputs: &Inputs<'_, M::Input>) -> Result<Prediction, Error> {
+        self.method.predict(&self.state.model.clone().valid(), inputs)
     }
 
     /// Writes the adapters, every other trainable parameter and the posterior of the model as it is now

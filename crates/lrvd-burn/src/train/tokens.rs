@@ -5,9 +5,9 @@ use std::ops::Range;
 use burn::tensor::{Int, Tensor, activation};
 use lrvd_core::metrics::{ReliabilityDiagram, mean};
 
-use super::data::{Batch, Examples, Model, Targets};
+use super::data::{Batch, Model, Targets};
 use super::order::{evaluation_batches, restore_order};
-use super::predict::{DrawSeed, PassWatch, report_progress};
+use super::predict::{Inputs, PassWatch, report_progress};
 use crate::error::Error;
 use crate::host::values;
 use crate::sampling::Pass;
@@ -134,27 +134,18 @@ impl TokenAnswers {
     }
 }
 
-/// The answers of `model` to `examples`, whose targets are tokens: at the mean for 0 draws, else at the weight draws that
-/// `seed` addresses, the same ones for every example.
+/// Answers of `model` to `inputs`, whose targets are tokens: at the mean without draws, else at the weight draws that
+/// the seed addresses, the same ones for every example.
 ///
-/// Of a vocabulary only sums leave the device, so that nothing of its size is kept for all tokens. `watch` follows the passes,
-/// one for each batch and draw.
+/// Of a vocabulary only sums leave the device, so that nothing of its size is kept for all tokens. One pass is made for each
+/// batch and draw.
 pub fn token_answers<M: Model>(
     model: &M,
-    examples: &dyn Examples<Input = M::Input>,
-    batch_size: usize,
-    seed: u64,
-    draws: usize,
-    watch: PassWatch<'_>,
+    inputs: &Inputs<'_, M::Input>,
 ) -> Result<TokenAnswers, Error> {
+    let Inputs { examples, batch_size, draws, watch, .. } = *inputs;
     let batches = evaluation_batches(&examples.sizes(), batch_size)?;
-    let passes: Vec<Pass> = match draws {
-        0 => vec![Pass::mean()],
-        _ => {
-            let seed = DrawSeed::new(seed)?;
-            (0..draws).map(|draw| seed.pass(draw)).collect()
-        }
-    };
+    let passes = draws.passes()?;
     let mut found = TokenAnswers::default();
     for indices in &batches {
         found.add(model, &examples.batch(indices)?, &passes, watch)?;

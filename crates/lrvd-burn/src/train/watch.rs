@@ -205,7 +205,8 @@ where
         let targets = examples.all_targets()?;
         let goes_on = |_: usize| self.goes_on();
         let watch: PassWatch<'_> = Some(&goes_on);
-        let predict = || method.predict(model, &Inputs { watch, ..Inputs::new(examples) }, 0);
+        let inputs = Inputs { watch, ..Inputs::new(examples) };
+        let predict = || method.predict(model, &inputs);
         let (metric, score, metrics) = match &targets {
             Targets::Classes(_) => {
                 let logits = predict()?;
@@ -223,7 +224,7 @@ where
                 ("mse", -mse, vec![("mse", mse)])
             }
             Targets::Tokens { .. } => {
-                let answers = token_answers(model, examples, BATCH_SIZE, 0, 0, watch)?;
+                let answers = token_answers(model, &Inputs { batch_size: BATCH_SIZE, ..inputs })?;
                 let nll = answers.nll()?;
                 ("nll", -nll, vec![("accuracy", answers.accuracy()?), ("nll", nll)])
             }
@@ -241,12 +242,13 @@ where
         let targets = examples.all_targets()?;
         let goes_on = |_: usize| self.goes_on();
         let watch: PassWatch<'_> = Some(&goes_on);
+        let inputs = Inputs { watch, ..Inputs::new(examples) };
         if matches!(targets, Targets::Tokens { .. }) {
-            let rows = token_answers(model, examples, BATCH_SIZE, 0, 0, watch)?.row_losses();
+            let rows =
+                token_answers(model, &Inputs { batch_size: BATCH_SIZE, ..inputs })?.row_losses();
             return Ok(HeldOutLosses { rows, measure: LossMeasure::Tokens });
         }
-        let inputs = Inputs { watch, ..Inputs::new(examples) };
-        calibrated_losses(&method.predict(model, &inputs, 0)?, &targets)
+        calibrated_losses(&method.predict(model, &inputs)?, &targets)
     }
 
     fn checkpoint(&mut self, state: &TrainState<M>, method: &T) -> Result<(), Error> {

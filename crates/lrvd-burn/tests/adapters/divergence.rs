@@ -155,15 +155,15 @@ fn divergences_of_entries_equal_the_core(
     });
     // The sampled form, for the draw of the pass.
     let key = NoiseKey::new(12).at_step(5);
-    let sampled = |weight, per, key| {
+    let sampled = |weight, scheme, key| {
         let prior = ScaleMixture::new(weight, 1.0, 0.1).unwrap();
-        let pass = Pass::sampled(Scheme::Weights(per), key);
+        let pass = Pass::sampled(scheme, key);
         (prior, layer.kl_mixture(&pass, &prior, reduction).unwrap())
     };
     let eps = |stream, n| noise(key.for_module(layer.noise_id()).on_stream(stream), n, dtype);
     let eps = [eps(Stream::WEIGHT_A, D_INPUT * RANK), eps(Stream::WEIGHT_B, RANK * D_OUTPUT)];
     for weight in [0.0, 0.25, 1.0] {
-        let (prior, kl) = sampled(weight, DrawPer::Batch, key);
+        let (prior, kl) = sampled(weight, Scheme::PerBatch, key);
         let found = host(kl.clone());
         check("sampled form", kl, None, &layer, tolerance, |leaves| {
             over_factors(map, leaves, |mean, std, i| {
@@ -171,7 +171,7 @@ fn divergences_of_entries_equal_the_core(
             })
         });
         // Flipout uses the same draw with signs.
-        assert_eq!(host(sampled(weight, DrawPer::Token, key).1), found);
+        assert_eq!(host(sampled(weight, Scheme::PerToken, key).1), found);
     }
 }
 

@@ -9,7 +9,7 @@ use lrvd_burn::peft::{
 use lrvd_core::prune::StatisticAggregate;
 
 const RUN: PosteriorRun = PosteriorRun {
-    scheme: Some(Scheme::Weights(DrawPer::Sequence)),
+    scheme: Some(Scheme::PerSequence),
     statistic: Some(StatisticAggregate::Energy),
     log_alpha_threshold: Some(3.5),
     kl_weight: Some(0.25),

@@ -44,7 +44,7 @@ fn outer_products_are_the_gradients_of_the_factors() {
         // reads the drawn A, is left out, and so is noise that depends on the mean or is on activations.
         let is_posterior = matches!(layer.extension(), Some(Extension::Posterior(_)));
         for &scheme in &SCHEMES[..4] {
-            let has_signs_on_b = scheme == Scheme::FLIPOUT && (is_posterior || kind == 7);
+            let has_signs_on_b = scheme == Scheme::PerToken && (is_posterior || kind == 7);
             let depends_on_mean = scheme != Scheme::Mean && kind == 3;
             if !layer.supports(scheme) || has_signs_on_b || depends_on_mean {
                 continue;

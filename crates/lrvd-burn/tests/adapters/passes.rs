@@ -6,7 +6,6 @@ use burn::module::ParamId;
 use burn::tensor::FloatDType;
 use lrvd_burn::adapter::BaseBits;
 use lrvd_burn::model::recomputed;
-use lrvd_burn::sampling::DrawSet;
 
 fn key() -> NoiseKey {
     NoiseKey::new(0x1234_5678_9abc).at_step(3)
@@ -86,9 +85,9 @@ fn numbers_do_not_depend_on_the_threads() {
 fn a_batch_of_draws_is_as_many_batches_and_pairs_cancel() {
     const DRAWS: usize = 4;
     let rows: Tensor<2> = tensor(&numbers(3, 7 * D_INPUT), [7, D_INPUT], DType::F64);
-    let of = |draws| Pass::sampled(WEIGHTS[0], key()).with_draws(draws);
-    let one = |first| of(DrawSet { first, antithetic: true, ..DrawSet::ONE });
-    let set = of(DrawSet { first: 0, count: DRAWS, rows: BATCH, antithetic: true });
+    let one =
+        |first_draw| Pass { first_draw, antithetic: true, ..Pass::sampled(WEIGHTS[0], key()) };
+    let set = one(0).with_draws(DRAWS, BATCH);
     for family in VariationalFamily::ALL {
         let layer = layer(&noisy(family), DType::F64);
         let tokens = |x: Tensor<3>, pass: &Pass| host(layer.forward_with(x, pass));
@@ -298,7 +297,7 @@ fn factors_and_noise_train_under_their_names_and_nothing_else() {
         (of(element_noise(square, false, DType::F32)), Scheme::Mean, &["lora_A", "lora_B"][..]),
         (
             of(element_noise(square, false, DType::F32)),
-            Scheme::FLIPOUT,
+            Scheme::PerToken,
             &["lora_A", "lora_A_G", "lora_B"],
         ),
         (

@@ -280,8 +280,8 @@ fn mean_and_draws_come_back_bit_for_bit() {
     let asked = examples(9, 20);
     let inputs = Inputs::new(&asked);
     for draws in [0, 3] {
-        let expected = run.predict(&inputs, draws).unwrap();
-        assert!(run.method.predict(&loaded, &inputs, draws).unwrap() == expected);
+        let expected = run.predict(&inputs.drawn(draws)).unwrap();
+        assert!(run.method.predict(&loaded, &inputs.drawn(draws)).unwrap() == expected);
         assert_eq!((expected.members(), expected.rows, expected.width), (draws.max(1), 20, 3));
         let answers = expected.classes().unwrap();
         let sampled = answers.iter().any(|answer| answer.mutual_information > Some(0.0));
@@ -289,8 +289,8 @@ fn mean_and_draws_come_back_bit_for_bit() {
         assert!(answers.iter().all(|a| (a.probabilities.iter().sum::<f64>() - 1.0).abs() < 1e-6));
     }
     // Draws of a smaller number are the first ones of a larger.
-    let three = run.predict(&inputs, 3).unwrap();
-    assert!(run.predict(&inputs, 2).unwrap() == three.first(2));
+    let three = run.predict(&inputs.drawn(3)).unwrap();
+    assert!(run.predict(&inputs.drawn(2)).unwrap() == three.first(2));
 
     let failed = run.save(&path).unwrap_err();
     assert!(matches!(failed, lrvd_burn::Error::File { .. }), "{failed}");

@@ -1,7 +1,8 @@
 //! Rows that ask for any number of tokens.
 
 use super::*;
-use lrvd_burn::train::{DrawSeed, Examples, MAX_SEED, check_seed, token_answers};
+use lrvd_burn::sampling::{Draws, MAX_SEED, check_seed};
+use lrvd_burn::train::{Examples, token_answers};
 use lrvd_core::schedule::KlDivisor;
 
 /// Row `i` has `LENGTHS[i]` tokens.
@@ -17,6 +18,10 @@ impl Texts {
         let all: usize = LENGTHS.iter().sum();
         let expected = (0..all as i64).map(|i| i * i % CLASSES as i64).collect();
         Self { inputs: normal(31, all * WIDTH), expected }
+    }
+
+    fn inputs(&self, seed: u64, count: usize) -> Inputs<'_, Tensor<2>> {
+        Inputs { batch_size: 2, draws: Draws { count, seed }, ..Inputs::new(self) }
     }
 
     fn places(indices: &[usize]) -> Vec<usize> {
@@ -115,7 +120,7 @@ fn a_watch_counts_the_answers_and_ends_them() {
         seen.get() < 7
     };
     // Batches of 2, 2 and 1 rows, four draws of each: the fourth pass makes eight.
-    let stopped = token_answers(&model, &texts, 2, 8, 4, Some(&count));
+    let stopped = token_answers(&model, &Inputs { watch: Some(&count), ..texts.inputs(8, 4) });
     assert!(matches!(stopped, Err(lrvd_burn::Error::Stopped)));
     assert_eq!(seen.get(), 8);
 }
@@ -126,12 +131,9 @@ fn answers_are_those_of_averaged_probabilities() {
     let all: Vec<usize> = (0..5).collect();
     let input = texts.input(&all).unwrap();
     for draws in [0, 4] {
-        let found = token_answers(&model, &texts, 2, 8, draws, None).unwrap();
+        let found = token_answers(&model, &texts.inputs(8, draws)).unwrap();
         assert_eq!(found.per_row, LENGTHS);
-        let passes: Vec<_> = match draws {
-            0 => vec![Pass::mean()],
-            _ => (0..draws).map(|draw| DrawSeed::new(8).unwrap().pass(draw)).collect(),
-        };
+        let passes = Draws { count: draws, seed: 8 }.passes().unwrap();
         let logits: Vec<Vec<f64>> = passes
             .iter()
             .map(|pass| model.logits(&input, pass).into_data().iter::<f64>().collect())
@@ -169,8 +171,8 @@ fn what_tokens_do_not_have_is_an_error() {
     let (model, texts) = (drawn(), Texts::new());
     let error = Inputs::new(&texts).logits(&model, &Pass::mean()).unwrap_err();
     assert!(error.to_string().contains("tokens have no logits by row"), "{error}");
-    token_answers(&model, &texts, 2, MAX_SEED, 1, None).unwrap();
+    token_answers(&model, &texts.inputs(MAX_SEED, 1)).unwrap();
     let expected = check_seed(MAX_SEED + 1).unwrap_err().to_string();
-    let tokens = token_answers(&model, &texts, 2, MAX_SEED + 1, 1, None);
+    let tokens = token_answers(&model, &texts.inputs(MAX_SEED + 1, 1));
     assert_eq!(tokens.unwrap_err().to_string(), expected);
 }

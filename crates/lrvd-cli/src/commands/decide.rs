@@ -161,9 +161,7 @@ pub(super) fn base_alone(
         return Ok(None);
     }
     if answers.policy().needs_draws().is_some() {
-        bail!(
-            "`--cascade`, `--tolerance` and `--antithetic`: a model without an adapter has no draws"
-        );
+        bail!("`--cascade` and `--antithetic`: a model without an adapter has no draws");
     }
     Base::open(&dir.display().to_string()).map(Some)
 }

@@ -257,7 +257,7 @@ pub(super) fn load_language(
 /// Rejects ways to spare draws, which a language model has not.
 pub(super) fn spares_nothing(arguments: &AnswerArguments) -> Result<()> {
     if arguments.policy().needs_draws().is_some() {
-        bail!("`--cascade`, `--tolerance` and `--antithetic` are for classifiers only");
+        bail!("`--cascade` and `--antithetic` are for classifiers only");
     }
     Ok(())
 }

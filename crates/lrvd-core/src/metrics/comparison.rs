@@ -274,7 +274,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::metrics::{Predictions, Score, pearson};
-    use crate::noise::{Draws, NoiseKey};
+    use crate::noise::{Generator, NoiseKey};
     use crate::special::logistic;
     use crate::testing::assert_near;
 
@@ -437,7 +437,7 @@ mod tests {
 
     /// Scores `[seed][row]` of a method that is equal to others: standard deviations of a cell 1, between seeds and of the method's
     /// rows as given.
-    fn equal_method(draws: &mut Draws, seeds: usize, sd: [f64; 2]) -> Vec<Vec<f64>> {
+    fn equal_method(draws: &mut Generator, seeds: usize, sd: [f64; 2]) -> Vec<Vec<f64>> {
         let rows: Vec<f64> = (0..40).map(|_| sd[1] * draws.normal()).collect();
         let of_seeds: Vec<f64> = (0..seeds).map(|_| sd[0] * draws.normal()).collect();
         let of_seed = |seed: &f64| rows.iter().map(|row| seed + row + draws.normal()).collect();
@@ -452,7 +452,7 @@ mod tests {
             for seeds in [2, 3, 5] {
                 // Seeds that vary not at all, and by twice as much as rows and cells give.
                 for sd in [[0.0, 1.0], [0.87, 1.4]] {
-                    let mut draws = Draws::new(NoiseKey::new(43));
+                    let mut draws = Generator::new(NoiseKey::new(43));
                     let is_false = |_: &u32| {
                         let all: Vec<_> =
                             (0..methods).map(|_| equal_method(&mut draws, seeds, sd)).collect();
@@ -472,7 +472,7 @@ mod tests {
     fn equal_layers_are_called_different_in_one_case_of_twenty() {
         for groups in [4, 12, 24] {
             for seeds in [2, 3, 5] {
-                let mut draws = Draws::new(NoiseKey::new(44));
+                let mut draws = Generator::new(NoiseKey::new(44));
                 // Ranks of a layer, whole numbers of eight directions with a share of the seed.
                 let is_false = |_: &u32| {
                     let share: Vec<f64> = (0..seeds).map(|_| 0.3 + 0.4 * draws.uniform()).collect();
@@ -491,7 +491,7 @@ mod tests {
     }
 
     /// Pseudo-values `[method][metric][seed]` of answers to new rows by two methods; the second one has logits twice as large.
-    fn answers(draws: &mut Draws, seeds: usize, seed_sd: f64) -> [[Vec<Vec<f64>>; 3]; 2] {
+    fn answers(draws: &mut Generator, seeds: usize, seed_sd: f64) -> [[Vec<Vec<f64>>; 3]; 2] {
         // The logit of a row is the truth and an error that all models share.
         let truth: Vec<f64> = (0..200).map(|_| 0.6 + 1.5 * draws.normal()).collect();
         let labels: Vec<usize> =
@@ -522,7 +522,7 @@ mod tests {
     #[test]
     fn intervals_cover_the_true_difference() {
         for (seeds, seed_sd, larger) in [(2, 0.4, 0.0685), (3, 0.05, 0.0825), (5, 0.4, 0.0685)] {
-            let mut draws = Draws::new(NoiseKey::new(45));
+            let mut draws = Generator::new(NoiseKey::new(45));
             let mut covered = [0; 3];
             for _ in 0..100 {
                 let [one, two] = answers(&mut draws, seeds, seed_sd);

@@ -208,7 +208,7 @@ pub fn conformal_radius(residuals: &[f64], level: f64) -> Result<Option<f64>, Er
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::noise::{Draws, NoiseKey};
+    use crate::noise::{Generator, NoiseKey};
     use crate::testing::assert_near;
 
     #[test]
@@ -224,13 +224,13 @@ mod tests {
         assert!(conformal_radius(&[f64::NAN; 20], 0.5).is_err());
     }
 
-    /// Numbers with known noise by [`Draws`], a model that is off by a bias: normal noise, one that depends on the input, and a
+    /// Numbers with known noise by [`Generator`], a model that is off by a bias: normal noise, one that depends on the input, and a
     /// Cauchy law, which has no variance.
     #[test]
     fn an_interval_covers_new_numbers_as_often_as_its_level_says() {
         const TRIALS: usize = 2000;
         const NEW: usize = 20;
-        type Noise = fn(&mut Draws) -> f64;
+        type Noise = fn(&mut Generator) -> f64;
         let laws: [(&str, Noise); 3] = [
             ("normal", |draws| 0.7 * draws.normal()),
             ("heteroscedastic", |draws| (0.1 + 2.0 * draws.uniform()) * draws.normal()),
@@ -238,7 +238,7 @@ mod tests {
         ];
         for (law, noise) in laws {
             for (n, level) in [(19_usize, 0.95), (40, 0.95), (200, 0.95), (200, 0.8)] {
-                let mut draws = Draws::new(NoiseKey::new(n as u64 + 1));
+                let mut draws = Generator::new(NoiseKey::new(n as u64 + 1));
                 let mut residual = || 0.3 + noise(&mut draws);
                 let mut covered = 0;
                 for _ in 0..TRIALS {

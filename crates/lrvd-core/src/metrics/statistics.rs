@@ -305,7 +305,7 @@ impl Aurocs {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::noise::{Draws, NoiseKey};
+    use crate::noise::{Generator, NoiseKey};
     use crate::testing::assert_near;
 
     #[test]
@@ -430,7 +430,7 @@ mod tests {
             for (n_in, n_out) in [(20, 20), (100, 40)] {
                 let mut covered = 0;
                 for trial in 0..400 {
-                    let mut draws = Draws::new(NoiseKey::new(trial));
+                    let mut draws = Generator::new(NoiseKey::new(trial));
                     let inside: Vec<f64> = (0..n_in).map(|_| draws.normal()).collect();
                     let outside = (0..n_out).map(|_| draws.normal() + shift).collect();
                     let (low, high) = Aurocs::new(&[inside], &[outside]).unwrap().interval(0);

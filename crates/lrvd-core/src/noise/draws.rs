@@ -10,22 +10,22 @@ use super::philox::philox;
 /// # Examples
 ///
 /// ```
-/// use lrvd_core::noise::{Draws, NoiseKey, Stream};
+/// use lrvd_core::noise::{Generator, NoiseKey, Stream};
 ///
-/// let mut draws = Draws::new(NoiseKey::new(1).on_stream(Stream::DATA));
+/// let mut draws = Generator::new(NoiseKey::new(1).on_stream(Stream::DATA));
 /// let verb = ["sees", "reads", "finds"][draws.index(3)];
 /// let noisy = draws.uniform() < 0.05;
 /// # let _ = (verb, noisy);
 /// ```
 #[derive(Clone, Debug)]
-pub struct Draws {
+pub struct Generator {
     key: NoiseKey,
     next_block: u32,
     block: [u32; 4],
     used: usize,
 }
 
-impl Draws {
+impl Generator {
     /// Starts at the first word of `key`.
     pub const fn new(key: NoiseKey) -> Self {
         Self { key, next_block: 0, block: [0; 4], used: 4 }
@@ -104,10 +104,10 @@ impl Draws {
 
 /// A uniformly drawn order of `0..n`: the data order of one epoch.
 ///
-/// By Fisher-Yates with unbiased bounded draws ([`Draws::bounded`]).
+/// By Fisher-Yates with unbiased bounded draws ([`Generator::bounded`]).
 pub fn permutation(key: NoiseKey, n: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..n).collect();
-    Draws::new(key).shuffle(&mut order);
+    Generator::new(key).shuffle(&mut order);
     order
 }
 
@@ -122,9 +122,9 @@ mod tests {
         let key = NoiseKey::new(3).on_stream(2);
         let mut run = [0u32; 11];
         words(key, 0, &mut run);
-        let mut draws = Draws::new(key);
+        let mut draws = Generator::new(key);
         assert_eq!(run.map(|_| draws.word()), run);
-        let mut draws = Draws::new(key);
+        let mut draws = Generator::new(key);
         assert_eq!(draws.long_word(), u64::from(run[0]) | u64::from(run[1]) << 32);
     }
 
@@ -132,7 +132,7 @@ mod tests {
     fn bounded_draws_reject_the_surplus() {
         // bound = 3·2^30: without rejection, results divisible by 3 come up twice as often as the others
         // (frequency 1/2). n = 30 000, sd = 0.00272.
-        let mut draws = Draws::new(NoiseKey::new(6));
+        let mut draws = Generator::new(NoiseKey::new(6));
         let divisible = (0..30_000).filter(|_| draws.bounded(3 << 30).is_multiple_of(3)).count();
         let frequency = divisible as f64 / 30_000.0;
         assert!((frequency - 1.0 / 3.0).abs() < 0.0136, "{frequency}");
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn edge_bounds() {
-        let mut draws = Draws::new(NoiseKey::new(7));
+        let mut draws = Generator::new(NoiseKey::new(7));
         assert_eq!((draws.bounded(0), draws.bounded(1), draws.index(0)), (0, 0, 0));
         assert!((0..1000).all(|_| draws.index(usize::MAX) < usize::MAX));
     }

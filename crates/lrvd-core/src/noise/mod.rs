@@ -8,7 +8,7 @@ mod draws;
 mod fill;
 mod philox;
 
-pub use draws::{Draws, permutation};
+pub use draws::{Generator, permutation};
 pub use fill::{fill_normal, fill_normal_f64, fill_uniform};
 pub use philox::{philox, words};
 

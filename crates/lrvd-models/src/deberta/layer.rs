@@ -177,7 +177,7 @@ impl SelfAttention {
         let [mut query, key, value] = pass.aligned([query, key, value]);
         let separate = [&self.pos_key_proj, &self.pos_query_proj];
         if separate.into_iter().flatten().any(|p| p.is_stochastic(pass)) {
-            query = pass.repeated(query, pass.draws.count * pass.draws.rows);
+            query = pass.repeated(query, pass.draws * pass.rows);
         }
         let [query, key, value] = pass.aligned([query, key, value]);
         let batch = query.dims()[0];

@@ -2,7 +2,7 @@
 
 use lrvd_core::Error;
 use lrvd_core::error::check_range;
-use lrvd_core::noise::{Draws, NoiseKey};
+use lrvd_core::noise::{Generator, NoiseKey};
 
 /// Mixed into a seed, so that sampled tokens share no random number with weight draws.
 const TOKEN_SALT: u64 = 0x544f_4b45_4e53_2121;
@@ -117,7 +117,7 @@ impl NextTokenDistribution {
             let key = NoiseKey::new(sampling.seed ^ TOKEN_SALT)
                 .for_module((sampling.first + row) as u32)
                 .at_step(place as u32);
-            sampled(&self.probabilities, sampling, Draws::new(key).uniform())
+            sampled(&self.probabilities, sampling, Generator::new(key).uniform())
         });
         let &Self { ref probabilities, entropy, mutual_information, .. } = self;
         GeneratedToken {

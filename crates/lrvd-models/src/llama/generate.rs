@@ -7,7 +7,7 @@ use burn::tensor::{Int, Tensor, TensorData};
 use lrvd_burn::adapter::{AdapterMembers, LowRankAdapter, repeat_for_members};
 use lrvd_burn::model::{NamedModule, members};
 use lrvd_burn::ops::standard_normal;
-use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
+use lrvd_burn::sampling::{Pass, Scheme};
 use lrvd_core::noise::{NoiseKey, Stream};
 
 use super::cache::KvCache;
@@ -84,7 +84,7 @@ impl LlamaForCausalLm {
         let model = self.valid();
         let (model, pass) = match options.draws[..] {
             [] => (model, Pass::mean()),
-            [key] => (model.drawn(key), Pass::sampled(Scheme::Weights(DrawPer::Batch), key)),
+            [key] => (model.drawn(key), Pass::sampled(Scheme::PerBatch, key)),
             _ => (model.drawn_together(&options.draws)?, Pass::mean()),
         };
         // Where no layer has a posterior there are no members, and one row answers for all draws.

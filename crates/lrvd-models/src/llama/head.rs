@@ -20,7 +20,7 @@ use lrvd_burn::files::WeightStore;
 use lrvd_burn::model::Names;
 use lrvd_burn::ops::{dropout, standard_normal};
 use lrvd_burn::parameters::Group;
-use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
+use lrvd_burn::sampling::{Pass, Scheme};
 use lrvd_core::noise::{NoiseKey, Stream, fill_normal, fill_normal_f64};
 
 use super::config::LlamaConfig;
@@ -161,8 +161,8 @@ fn drawn_update(
     pass: &Pass,
 ) -> Option<Tensor<3>> {
     let draws = match pass.scheme {
-        Scheme::Weights(DrawPer::Sequence) => x.dims()[0],
-        Scheme::Weights(DrawPer::Batch) => 1,
+        Scheme::PerSequence => x.dims()[0],
+        Scheme::PerBatch => 1,
         _ => return None,
     };
     let adapter = small.low_rank()?;
@@ -189,11 +189,11 @@ fn drawn_update(
         Some(key) if adapter.dropout > 0.0 => dropout(x.clone(), adapter.dropout, key.with_use(0)),
         _ => x.clone(),
     };
-    if pass.draws.count == 1 {
+    if pass.draws == 1 {
         return Some(x.matmul(a).mul_scalar(adapter.scaling).matmul(b));
     }
     let groups = a.dims()[0];
-    let x = pass.repeated(x, groups * pass.draws.rows);
+    let x = pass.repeated(x, groups * pass.rows);
     let [rows, tokens, hidden] = x.dims();
     let x = x.reshape([groups, rows / groups * tokens, hidden]);
     let update = x.matmul(a).mul_scalar(adapter.scaling).matmul(b);

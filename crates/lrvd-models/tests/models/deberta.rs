@@ -9,7 +9,7 @@ use lrvd_burn::adapter::{AdapterKind, LowRankAdapter, Observer};
 use lrvd_burn::model::{NamedModule, check_scheme, observe};
 use lrvd_burn::ops::standard_normal;
 use lrvd_burn::optimizer::NamedGradients;
-use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
+use lrvd_burn::sampling::{Pass, Scheme};
 use lrvd_burn::train::Model as _;
 use lrvd_core::moments::CrossTerm;
 use lrvd_core::noise::{NoiseKey, Stream};
@@ -47,7 +47,7 @@ fn equal(model: &DebertaClassifier, pass: &Pass) {
 fn the_first_token_is_answered_as_with_all_of_them() {
     let key = NoiseKey::new(12).at_step(5);
     let noisy = model(NOISY, "");
-    let weights = [DrawPer::Sequence, DrawPer::Batch, DrawPer::Token].map(Scheme::Weights);
+    let weights = [Scheme::PerSequence, Scheme::PerBatch, Scheme::PerToken];
     let by_outputs = [Scheme::MomentMatched(CrossTerm::Exact), Scheme::Nested];
     for scheme in weights.into_iter().chain(by_outputs) {
         check_scheme(&noisy, scheme).unwrap();
@@ -128,8 +128,8 @@ fn one_draw_serves_tokens_and_positions() {
     let model = adapted(deberta("", DType::F64), NOISY, &names);
     let rows: [&[u32]; 3] = [&[1, 7, 9, 30, 12, 2], &[1, 44, 3, 8, 21, 2], &[1, 5, 5, 17, 40, 2]];
     let key = NoiseKey::new(11).at_step(3);
-    for (per, draws) in [(DrawPer::Sequence, rows.len()), (DrawPer::Batch, 1)] {
-        let pass = Pass::sampled(Scheme::Weights(per), key);
+    for (scheme, draws) in [(Scheme::PerSequence, rows.len()), (Scheme::PerBatch, 1)] {
+        let pass = Pass::sampled(scheme, key);
         let together = numbers(model.forward(&batch(&rows, DType::F64), &pass));
         for (s, row) in rows.iter().enumerate() {
             let alone = drawn(&model, key, draws, s % draws);

@@ -7,7 +7,7 @@ use lrvd_burn::adapter::AdapterKind;
 use lrvd_burn::files::WeightStore;
 use lrvd_burn::model::{NamedModule, check_scheme};
 use lrvd_burn::parameters::Group;
-use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
+use lrvd_burn::sampling::{Pass, Scheme};
 use lrvd_core::moments::CrossTerm;
 use lrvd_core::noise::NoiseKey;
 use lrvd_core::posterior::VariationalFamily;
@@ -38,10 +38,10 @@ fn key() -> NoiseKey {
 #[case(AdapterKind::LoraEnsemble { members: 2, gain: 1.0 }, 2)]
 fn answers_are_rows_of_the_full_head(#[case] kind: AdapterKind, #[case] members: usize) {
     let model = adapted(llama(DType::F64), kind, &["v_proj", "lm_head"]);
-    let sequence = Pass::sampled(Scheme::Weights(DrawPer::Sequence), key());
+    let sequence = Pass::sampled(Scheme::PerSequence, key());
     for pass in [
         Pass::mean(),
-        Pass::sampled(Scheme::Weights(DrawPer::Batch), key()),
+        Pass::sampled(Scheme::PerBatch, key()),
         sequence,
         sequence.with_adapter_dropout(NoiseKey::new(8)),
     ] {
@@ -60,7 +60,7 @@ fn answers_are_rows_of_the_full_head(#[case] kind: AdapterKind, #[case] members:
 fn activation_noise_is_that_of_a_head_with_the_answers_only() {
     let all: Vec<u32> = (0..50).collect();
     let model = adapted(llama(DType::F64), NOISY, &["lm_head"]);
-    for scheme in [Scheme::MomentMatched(CrossTerm::Exact), Scheme::Nested, Scheme::FLIPOUT] {
+    for scheme in [Scheme::MomentMatched(CrossTerm::Exact), Scheme::Nested, Scheme::PerToken] {
         check_scheme(&model, scheme).unwrap();
         let pass = Pass::sampled(scheme, key());
         let input = left_padded(&PROMPTS, DType::F64);
@@ -144,7 +144,7 @@ fn continuations_are_those_of_whole_texts_and_stop_where_told(#[case] model: Lla
     let mut options = GenerateOptions { max_new_tokens: 6, ..GenerateOptions::default() };
     for draws in [0, 1, 3] {
         options.draws = (0..draws).map(|draw| key().at_step(draw)).collect();
-        let of_draw = |key| Pass::sampled(Scheme::Weights(DrawPer::Batch), key);
+        let of_draw = |key| Pass::sampled(Scheme::PerBatch, key);
         let mut passes: Vec<Pass> = options.draws.iter().copied().map(of_draw).collect();
         if passes.is_empty() {
             passes.push(Pass::mean());

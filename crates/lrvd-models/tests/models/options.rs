@@ -2,7 +2,7 @@
 
 use burn::tensor::{DType, Tensor, activation};
 use lrvd_burn::model::NamedModule;
-use lrvd_burn::sampling::{DrawPer, DrawSet, Pass, Scheme};
+use lrvd_burn::sampling::{Pass, Scheme};
 use lrvd_burn::train::Model;
 use lrvd_core::noise::NoiseKey;
 use lrvd_models::llama::LlamaForCausalLm;
@@ -22,7 +22,7 @@ fn owned(options: &[&[u32]]) -> Vec<Vec<u32>> {
 }
 
 fn drawn() -> Pass {
-    Pass::sampled(Scheme::Weights(DrawPer::Batch), NoiseKey::new(12).at_step(5))
+    Pass::sampled(Scheme::PerBatch, NoiseKey::new(12).at_step(5))
 }
 
 /// The mean log-probability of each option, each behind a separate copy of the prompt: `[1, options]`.
@@ -118,10 +118,9 @@ fn rows_of_a_batch_are_answered_by_letters_or_by_their_options() {
             None => model.logits(&input, pass),
         })
     };
-    let draws = DrawSet { count: 2, rows: 3, ..DrawSet::ONE };
     let next = Pass { noise: drawn().noise.at_step(6), ..drawn() };
     for (pass, each) in
-        [(Pass::mean(), vec![Pass::mean()]), (drawn().with_draws(draws), vec![drawn(), next])]
+        [(Pass::mean(), vec![Pass::mean()]), (drawn().with_draws(2, 3), vec![drawn(), next])]
     {
         let found = numbers(model.logits(&mixed, &pass));
         assert_eq!(found.len(), each.len() * 15);
@@ -154,9 +153,8 @@ fn a_prefix_is_read_once_for_all_that_start_with_it(
         TokenBatch { scored, ..batch(&[text], DType::F64) }
     };
     let texts: [&[u32]; 2] = [&[1, 7, 9, 30, 12, 2], &[1, 7, 9, 30, 5]];
-    let draws = DrawSet { count: 3, rows: 1, ..DrawSet::ONE };
     let dropped = Pass::mean().with_dropout(NoiseKey::new(1));
-    for pass in [Pass::mean(), drawn(), drawn().with_draws(draws), dropped] {
+    for pass in [Pass::mean(), drawn(), drawn().with_draws(3, 1), dropped] {
         let ask = |known: &Prefixes, text: usize| {
             let prefix = Some((texts[0][..4].to_vec(), known.clone()));
             let input = TokenBatch { prefix, ..of(texts[text]) };

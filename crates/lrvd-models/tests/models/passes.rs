@@ -4,7 +4,7 @@ use burn::module::Module;
 use burn::tensor::{DType, Tensor};
 use lrvd_burn::adapter::AdapterKind;
 use lrvd_burn::optimizer::NamedGradients;
-use lrvd_burn::sampling::{DrawPer, DrawSet, Pass, Scheme};
+use lrvd_burn::sampling::{Draws, Pass, Scheme};
 use lrvd_burn::train::{DrawPolicy, Examples, Inputs, Model, Prediction};
 use lrvd_core::noise::NoiseKey;
 use lrvd_core::posterior::VariationalFamily;
@@ -22,12 +22,12 @@ const DENSE: [&str; 4] = ["query_proj", "key_proj", "value_proj", "dense"];
 
 /// The pass of one draw.
 fn of_draw(draw: u32) -> Pass {
-    Pass::sampled(Scheme::Weights(DrawPer::Batch), NoiseKey::new(12).at_step(5 + draw))
+    Pass::sampled(Scheme::PerBatch, NoiseKey::new(12).at_step(5 + draw))
 }
 
 /// The pass of all draws.
 fn together() -> Pass {
-    of_draw(0).with_draws(DrawSet { count: DRAWS, rows: PROMPTS.len(), ..DrawSet::ONE })
+    of_draw(0).with_draws(DRAWS, PROMPTS.len())
 }
 
 /// `found` holds the answers of a separate pass for every draw, of one if they do not differ.
@@ -145,12 +145,16 @@ impl Examples for Texts {
     }
 }
 
+fn with_draws(texts: &Texts, count: usize) -> Inputs<'_, TokenBatch> {
+    Inputs { draws: Draws { count, seed: 4 }, ..Inputs::new(texts) }
+}
+
 /// Answers to 64 texts by a model that is neither always sure nor always unsure.
 fn asked(draws: usize, policy: DrawPolicy) -> Prediction {
     let kind = AdapterKind::Variational { family: VariationalFamily::RankVariance, initial: -5.0 };
     let model = adapted(deberta("", DType::F32), kind, &DENSE).valid();
-    let inputs = Inputs { batch_size: 8, seed: 4, policy, ..Inputs::new(&Texts(64)) };
-    inputs.predict(&model, draws).unwrap()
+    let inputs = Inputs { batch_size: 8, policy, ..with_draws(&Texts(64), draws) };
+    inputs.predict(&model).unwrap()
 }
 
 #[rstest]
@@ -163,8 +167,8 @@ fn predictions_do_not_depend_on_how_many_draws_a_pass_holds(
     let texts = Texts(PROMPTS.len());
     let predict = |batch_size, tokens_per_pass| {
         let policy = DrawPolicy { tokens_per_pass, antithetic, ..DrawPolicy::default() };
-        let inputs = Inputs { batch_size, seed: 4, policy, ..Inputs::new(&texts) };
-        inputs.predict(&model, 6).unwrap()
+        let inputs = Inputs { batch_size, policy, ..with_draws(&texts, 6) };
+        inputs.predict(&model).unwrap()
     };
     let alone = predict(2, 0);
     assert_eq!(alone.members(), 6);
@@ -199,28 +203,12 @@ fn a_cascade_draws_where_the_mean_is_undecided() {
 }
 
 #[test]
-fn draws_end_where_the_leading_class_is_settled() {
-    let with = |tolerance| asked(64, DrawPolicy { tolerance, ..DrawPolicy::default() });
-    let (all, found) = (with(None), with(Some(0.02)));
-    let made = found.draws_per_example.clone().unwrap();
-    let answers = all.classes().unwrap().into_iter().zip(found.classes().unwrap());
-    let errors = answers.map(|(a, b)| (a.probabilities[0] - b.probabilities[0]).abs());
-    let mut beyond = 0;
-    for (made, error) in made.iter().zip(errors) {
-        assert!(64_usize.is_multiple_of(*made) && *made >= 4);
-        assert!(*made < 64 || error < 1e-5);
-        beyond += usize::from(error > 0.04);
-    }
-    // Beyond twice the tolerance are 3 of 64, for 83 % of the draws.
-    assert!(made.iter().sum::<usize>() * 100 < 64 * 64 * 84 && beyond <= 3, "{beyond}");
-}
-
-#[test]
 fn pairs_need_weights_that_are_drawn_once_a_batch() {
     let model = adapted(deberta("", DType::F32), NOISY, &DENSE);
     let policy = DrawPolicy { antithetic: true, ..DrawPolicy::default() };
-    let inputs = Inputs { policy, ..Inputs::new(&Texts(3)) };
-    let error = inputs.predict_by(Scheme::FLIPOUT, &model, 4).unwrap_err().to_string();
+    let texts = Texts(3);
+    let inputs = Inputs { policy, ..with_draws(&texts, 4) };
+    let error = inputs.predict_by(Scheme::PerToken, &model).unwrap_err().to_string();
     assert_eq!(error, "`antithetic` should be off unless weights are drawn once a batch, found on");
 }
 
@@ -236,7 +224,7 @@ fn gradients_of_recomputed_blocks_are_those_of_held_activations(#[case] model: A
     let mut recomputing = model.clone();
     recomputing.recompute(true);
     for pass in [
-        Pass::sampled(Scheme::Weights(DrawPer::Sequence), key),
+        Pass::sampled(Scheme::PerSequence, key),
         Pass::sampled(Scheme::Nested, key).with_dropout(key),
     ] {
         let [(expected, held), (found, again)] = [&model, &recomputing].map(|model| {

@@ -96,7 +96,7 @@ impl Laplace {
         let examples = gaussian_logits(watch, curvatures, &data.inputs(data.holdout), &candidates)?;
         let mut best = (f64::INFINITY, self.settings.prior_start);
         for (which, &candidate) in candidates.iter().enumerate() {
-            let answers = probabilities(&examples, which, &self.settings, data.inputs.seed)?;
+            let answers = probabilities(&examples, which, &self.settings, data.inputs.draws.seed)?;
             let nll = Predictions::new(&answers, watch.observed.width, &classes)?.nll();
             if nll <= best.0 {
                 best = (nll, candidate);
@@ -112,13 +112,13 @@ impl Method<AutoModel> for Laplace {
     }
 
     /// Logarithms of probabilities after the fit, before it the logits of the trained weights.
-    fn predict(&self, model: &AutoModel, inputs: &Inputs<'_>, draws: usize) -> Burn<Prediction> {
+    fn predict(&self, model: &AutoModel, inputs: &Inputs<'_>) -> Burn<Prediction> {
         let Some(Fit { curvatures, prior_precision }) = &self.fit else {
-            return inputs.predict(model, draws);
+            return inputs.predict(model);
         };
         let watch = Watch::new(model, self.settings.layers, inputs.examples)?;
         let examples = gaussian_logits(&watch, curvatures, inputs, &[*prior_precision])?;
-        let answers = probabilities(&examples, 0, &self.settings, inputs.seed)?;
+        let answers = probabilities(&examples, 0, &self.settings, inputs.draws.seed)?;
         // A probability that underflowed has no logarithm.
         let values = answers.into_iter().map(|p| p.max(f64::MIN_POSITIVE).ln()).collect();
         Ok(Prediction::new(values, examples.len(), watch.observed.width))

@@ -10,7 +10,7 @@ use crate::adapter::initialisation::Initialiser;
 use crate::adapter::noise::{AdapterStream, LayerNoise};
 use crate::adapter::schema::{Axis, ParameterSchema, Visit};
 use crate::ops::standard_normal;
-use crate::sampling::DrawPer;
+use crate::sampling::Scheme;
 
 const W1: ParameterSchema =
     ParameterSchema::mean("lora_context_w1", &[Axis::Rank, Axis::Hidden], 4);
@@ -31,7 +31,7 @@ pub(super) const SCHEMAS: &[&ParameterSchema] = &[&W1, &B1, &W2, &B2];
 /// ```
 ///
 /// `eps` is drawn once for a batch, once for a sequence, or anew for every token
-/// ([`DrawPer::Token`], as the published code does).
+/// ([`Scheme::PerToken`], as the published code does).
 ///
 /// # References
 ///
@@ -63,7 +63,7 @@ pub(in crate::adapter) enum ContextNoise {
 impl ContextualGaussian {
     /// The noise of one pass for all uses of the layer.
     pub(in crate::adapter) fn draw(&self, noise: &LayerNoise<'_>) -> ContextNoise {
-        if noise.per == DrawPer::Token {
+        if noise.scheme == Scheme::PerToken {
             return ContextNoise::PerToken(noise.key().on_stream(AdapterStream::CONTEXT_TOKEN));
         }
         let [rank, _] = self.w1.val().dims();

@@ -139,7 +139,7 @@ impl LowRankAdapter {
         noise: &LayerNoise<'_>,
     ) -> (Tensor<3>, Tensor<3>) {
         let a = noise.drawn(&self.a.val(), &std_a, Stream::WEIGHT_A);
-        let b = match (std_b, noise.pass.draws.count) {
+        let b = match (std_b, noise.pass.draws) {
             (Some(std), _) => noise.drawn(&self.b.val(), &std, Stream::WEIGHT_B),
             (None, 1) => self.b.val().unsqueeze_dim(0),
             (None, count) => self.b.val().unsqueeze_dim::<3>(0).repeat_dim(0, count),

@@ -25,7 +25,7 @@ use super::config::{AdapterConfig, AdapterKind};
 use super::initialisation::Initialiser;
 use super::noise::LayerNoise;
 use super::schema::{ParameterSchema, Sizes, Visit};
-use crate::sampling::{DrawPer, Pass, Scheme};
+use crate::sampling::{Pass, Scheme};
 
 pub(super) use contextual::ContextNoise;
 pub use contextual::ContextualGaussian;
@@ -105,7 +105,7 @@ impl Adapter {
 
     /// Whether passes of `scheme` have a meaning here; the mean always has.
     ///
-    /// | | `Weights(Batch)` | `Weights(Sequence)` | `Weights(Token)` | `MomentMatched`, `Nested` |
+    /// | | `PerBatch` | `PerSequence` | `PerToken` | `MomentMatched`, `Nested` |
     /// |---|---|---|---|---|
     /// | plain, singular values, members | at the mean | at the mean | at the mean | at the mean |
     /// | posterior | yes | yes | flipout | yes |
@@ -119,8 +119,8 @@ impl Adapter {
         match (extension, scheme) {
             (Extension::SingularValues(_) | Extension::Posterior(_), _) | (_, Scheme::Mean) => true,
             (_, Scheme::MomentMatched(_) | Scheme::Nested)
-            | (Extension::Scale(_), Scheme::Weights(DrawPer::Token)) => false,
-            (_, Scheme::Weights(_)) => true,
+            | (Extension::Scale(_), Scheme::PerToken) => false,
+            _ => true,
         }
     }
 
@@ -128,8 +128,8 @@ impl Adapter {
     /// `pass` draws weights; `None` where it is not one matrix.
     pub(super) fn dense(&self, pass: &Pass, module: u32) -> Option<Tensor<2>> {
         let Self::LowRank(adapter) = self else { return None };
-        let is_drawn = matches!(pass.scheme, Scheme::Weights(_));
-        let noise = LayerNoise { pass, module, per: DrawPer::Batch, sequences: 1 };
+        let is_drawn = pass.scheme.draws_weights();
+        let noise = LayerNoise { pass, module, scheme: Scheme::PerBatch, sequences: 1 };
         let noise = is_drawn.then_some(&noise);
         let (a, b) = match noise.and_then(|noise| Some((noise, adapter.deviations()?))) {
             Some((noise, std)) => adapter.draw(std, noise),

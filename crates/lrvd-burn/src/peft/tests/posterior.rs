@@ -14,7 +14,7 @@ use crate::peft::{
     POSTERIOR_FILE, PeftAdapter, PeftConfig, PeftModule, PeftPosterior, PosteriorHeader,
     PosteriorModuleHeader, PosteriorRun, posterior_family_name,
 };
-use crate::sampling::{DrawPer, Scheme};
+use crate::sampling::Scheme;
 
 fn tensor(shape: &[usize]) -> HostTensor {
     let values: Vec<f32> = (0..shape.iter().product()).map(|i| -8.0 + 0.25 * i as f32).collect();
@@ -24,7 +24,7 @@ fn tensor(shape: &[usize]) -> HostTensor {
 /// Two modules with ranks 3 and 2 of 4; a third was pruned away.
 fn sample() -> (PeftAdapter, PeftPosterior) {
     let run = PosteriorRun {
-        scheme: Some(Scheme::Weights(DrawPer::Sequence)),
+        scheme: Some(Scheme::PerSequence),
         seed: Some(u64::MAX),
         ..PosteriorRun::default()
     };
@@ -60,9 +60,9 @@ fn names_in_the_file_are_those_of_the_first_version() {
     let header = sample().1.header;
     for (scheme, name) in [
         (Scheme::Mean, "mean"),
-        (Scheme::Weights(DrawPer::Sequence), "weight_per_sequence"),
-        (Scheme::Weights(DrawPer::Batch), "weight_per_batch"),
-        (Scheme::FLIPOUT, "weight_per_token"),
+        (Scheme::PerSequence, "weight_per_sequence"),
+        (Scheme::PerBatch, "weight_per_batch"),
+        (Scheme::PerToken, "weight_per_token"),
         (Scheme::MomentMatched(CrossTerm::Exact), "moment_matched"),
         (Scheme::MomentMatched(CrossTerm::Omitted), "moment_matched"),
         (Scheme::Nested, "nested"),

@@ -190,7 +190,7 @@ fn update(
         (Some(Extension::Contextual(_)), _) => {
             let square = RANK * RANK;
             let eps = match scheme {
-                Scheme::FLIPOUT => {
+                Scheme::PerToken => {
                     noise(of_use(AdapterStream::CONTEXT_TOKEN), rows * square, dtype)
                 }
                 _ => drawn(AdapterStream::CONTEXT, square).repeat(rows),
@@ -213,7 +213,7 @@ fn update(
         (Some(Extension::Posterior(_) | Extension::Gaussian(_)), _) => {
             let sign = |stream, width: usize| {
                 let mut uniform = vec![1.0f32; rows * width];
-                if scheme == Scheme::FLIPOUT {
+                if scheme == Scheme::PerToken {
                     fill_uniform(of_use(stream), 0, &mut uniform);
                 }
                 uniform.into_iter().map(|u| if u >= 0.5 { 1.0 } else { -1.0 }).collect()

@@ -27,7 +27,7 @@ pub(crate) use lrvd_burn::host::values as host;
 pub(crate) use lrvd_burn::model::NamedModule;
 pub(crate) use lrvd_burn::optimizer::NamedGradients;
 pub(crate) use lrvd_burn::parameters::Group;
-pub(crate) use lrvd_burn::sampling::{DrawPer, Scheme};
+pub(crate) use lrvd_burn::sampling::Scheme;
 pub(crate) use lrvd_core::baselines::StdMap;
 pub(crate) use lrvd_core::linalg::{dot, transpose};
 pub(crate) use lrvd_core::moments::CrossTerm;
@@ -48,14 +48,13 @@ pub(crate) const N: usize = BATCH * TOKENS;
 const HIDDEN: usize = 6;
 
 /// One draw of the weights for all tokens of a batch, and one for each sequence.
-pub(crate) const WEIGHTS: [Scheme; 2] =
-    [Scheme::Weights(DrawPer::Batch), Scheme::Weights(DrawPer::Sequence)];
+pub(crate) const WEIGHTS: [Scheme; 2] = [Scheme::PerBatch, Scheme::PerSequence];
 /// Every scheme and all values of its switch.
 pub(crate) const SCHEMES: [Scheme; 7] = [
     Scheme::Mean,
     WEIGHTS[0],
     WEIGHTS[1],
-    Scheme::FLIPOUT,
+    Scheme::PerToken,
     Scheme::MomentMatched(CrossTerm::Exact),
     Scheme::MomentMatched(CrossTerm::Omitted),
     Scheme::Nested,

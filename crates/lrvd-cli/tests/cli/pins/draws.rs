@@ -2,8 +2,8 @@
 
 use lrvd_burn::train::{Bucketing, LastBatch, OrderConfig};
 use lrvd_core::noise::{
-    Draws, NoiseKey, Stream, fill_normal, fill_normal_f64, fill_uniform, module_id, permutation,
-    philox, words,
+    Generator, NoiseKey, Stream, fill_normal, fill_normal_f64, fill_uniform, module_id,
+    permutation, philox, words,
 };
 
 use super::{Pins, hash};
@@ -43,7 +43,7 @@ fn random_numbers_and_orders() {
         // Logarithm and cosine are the system's.
         pins.near(&format!("{name}.normal_f64"), wide[..4].iter().copied());
     }
-    let mut draws = Draws::new(base.on_stream(Stream::DATA));
+    let mut draws = Generator::new(base.on_stream(Stream::DATA));
     pins.exact("draws.words", format!("{} {}", draws.word(), draws.long_word()));
     pins.near("draws.uniform_and_normal", [draws.uniform(), draws.normal(), draws.normal()]);
     pins.exact("draws.bounded", format!("{} {}", draws.bounded(1000), draws.index(77)));
