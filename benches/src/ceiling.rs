@@ -1,4 +1,4 @@
-//! What the processor can do at most: without it, a time says nothing on another machine.
+//! Limits of the processor, without which a time says nothing on another machine.
 
 use std::time::Instant;
 

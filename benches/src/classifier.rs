@@ -75,7 +75,7 @@ impl Held {
         Ok(self.classifier.predict(&self.texts, draws, SEED, 0)?)
     }
 
-    /// What `answers` are worth: mean negative log-likelihood in nats, accuracy, draws that a text got in the mean; and the
+    /// Worth of `answers`: mean negative log-likelihood in nats, accuracy, draws that a text got in the mean; and the
     /// ranks that pruning left.
     pub fn worth(&self, answers: &[RowAnswer]) -> Result<Value, Box<dyn Error>> {
         let (mut all, mut made) = (Vec::new(), 0);

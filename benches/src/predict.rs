@@ -7,14 +7,14 @@ use clap::ValueEnum;
 use lrvd_burn::train::{DrawPolicy, Examples, Inputs, Prediction};
 use lrvd_models::{AutoModel, TokenBatch};
 
-/// How the passes of a prediction with several draws are made.
+/// A way of making the passes of a prediction with several draws.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Way {
     /// One pass for each draw.
     Sequential,
     /// Several draws in a pass, after what they share.
     Batched,
-    /// The same, for those texts only whose answer at the mean is undecided.
+    /// Several draws in a pass, for texts whose answer at the mean is undecided.
     Cascade,
 }
 
@@ -22,7 +22,7 @@ pub enum Way {
 const MARGIN: f64 = 0.5;
 
 impl Way {
-    /// How this way makes its draws.
+    /// The policy of this way.
     pub fn policy(self) -> DrawPolicy {
         let usual = DrawPolicy::default();
         match self {

@@ -97,7 +97,7 @@ impl Recipe {
     }
 }
 
-/// What is trained, and on how much.
+/// Model and data of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Task {
     /// The model.
@@ -193,7 +193,7 @@ pub fn estimated_memory(task: &Task) -> Result<f64, Box<dyn Error>> {
     Ok(DryRun::new(options)?.memory.total() * f64::from(1 << 30))
 }
 
-/// What a run took.
+/// Times and last loss of a run.
 pub struct Timed {
     /// Seconds of each step after the first.
     pub steps: Vec<f64>,

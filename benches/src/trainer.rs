@@ -22,7 +22,7 @@ pub(crate) const LEARNING_RATE: f64 = 1e-3;
 const CLIP: f64 = 0.1;
 pub(crate) const LORA_ALPHA: f64 = 16.0;
 
-/// What is trained, and how it is sampled.
+/// A method of training with its sampling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Method {
     /// LoRA.
@@ -40,13 +40,13 @@ pub enum Method {
 }
 
 impl Method {
-    /// Whether it is one on an encoder of Burn's parts, an [`EncoderTrainer`](crate::EncoderTrainer).
+    /// `true` for a method on an encoder of Burn's parts, an [`EncoderTrainer`](crate::EncoderTrainer).
     pub fn is_of_encoder(self) -> bool {
         matches!(self, Self::AttachLora | Self::AttachBayeslora | Self::ApplyLora)
     }
 }
 
-/// The same rate and no decay for every parameter.
+/// One rate and no decay for every parameter.
 pub(crate) fn equal_rates() -> ParameterGroups {
     let rates = GroupRates { learning_rate: LEARNING_RATE, weight_decay: 0.0 };
     ParameterGroups {

@@ -20,7 +20,7 @@ use ureq::Agent;
 /// Sends requests of one text each and counts every one of them.
 #[derive(Parser)]
 struct Options {
-    /// Where the server is
+    /// Address of the server
     #[arg(long, default_value = "http://127.0.0.1:8080")]
     url: String,
     #[arg(long, default_value_t = 500)]

@@ -41,7 +41,7 @@ struct Options {
     /// Layers, in place of the architecture's
     #[arg(long)]
     layers: Option<usize>,
-    /// How the base is held
+    /// Precision of the base
     #[arg(long, value_enum, default_value_t = Base::F32)]
     base: Base,
     /// Computes the activations of a layer again in the backward pass
@@ -59,7 +59,7 @@ struct Options {
     /// Times predictions with so many draws, 0 for the mean
     #[arg(long)]
     draws: Option<usize>,
-    /// How they are drawn
+    /// Way of drawing them
     #[arg(long, value_enum, default_value_t = Way::Sequential)]
     way: Way,
     /// Asks a classifier that is trained into this folder unless it is there, with `--live-layers` if given, for
@@ -91,7 +91,7 @@ struct Options {
     ceiling: bool,
 }
 
-/// How the frozen base is held.
+/// Precision of the frozen base.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Base {
     F32,
@@ -180,7 +180,7 @@ fn name(value: impl ValueEnum) -> Option<String> {
     value.to_possible_value().map(|value| value.get_name().to_owned())
 }
 
-/// Those of the steps on the clock.
+/// Entries of the steps on the clock.
 fn timed_ones(options: &Options, mut all: Vec<f64>) -> Vec<f64> {
     all.split_off((options.skip + options.warmup).min(all.len()))
 }

@@ -1,4 +1,4 @@
-//! What the kernels on CubeCL's devices share: they compute in `f32` for `f32`, `f16` and `bf16`.
+//! Common parts of the kernels on CubeCL's devices, which compute in `f32` for `f32`, `f16` and `bf16`.
 //!
 //! Kernels of rows have one cube per row: its units walk along the row and reduce in shared memory, in a fixed order.
 
@@ -9,7 +9,7 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 use cubecl::{self as cubecl, calculate_cube_count_elemwise};
 
-/// What every kernel uses.
+/// Names that every kernel uses.
 pub(crate) mod prelude {
     pub(crate) use burn::backend::TensorMetadata;
     pub(crate) use burn_cubecl::CubeBackend as Cube;

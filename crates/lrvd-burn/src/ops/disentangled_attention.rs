@@ -21,7 +21,7 @@ pub struct PositionRows {
     pub low: Option<(Tensor<3>, Tensor<3>)>,
 }
 
-/// How scores come about.
+/// Heads, positions, scale and dropout of the scores.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AttentionLayout {
     /// Number of heads.
@@ -295,7 +295,7 @@ mod cpu {
             Some(rows)
         }
 
-        /// What `task` reads of part `i`.
+        /// Rows of part `i` that `task` reads.
         fn part(&self, i: usize, task: usize) -> Option<Matrix<'a>> {
             self.parts[i].map(|(tensor, heads)| heads.part(slice(tensor), task))
         }
@@ -592,7 +592,7 @@ mod cube {
         score
     }
 
-    /// Whether query `i` of `example` sees key `j`.
+    /// `true` if query `i` of `example` sees key `j`.
     #[cube]
     fn sees<F: Float>(
         mask: ComptimeOption<&Tensor<F>>,

@@ -71,7 +71,7 @@ impl Dropout {
         (self.rate * GRID).ceil() as u32
     }
 
-    /// What is kept is multiplied by it.
+    /// Factor of the elements that are kept.
     fn factor(&self) -> f64 {
         if self.rate < 1.0 { 1.0 / (1.0 - self.rate) } else { 0.0 }
     }

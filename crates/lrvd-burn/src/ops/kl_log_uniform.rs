@@ -143,7 +143,7 @@ mod cpu {
         }
     }
 
-    /// How the entries of `mean` map to ranks, cut into tasks and blocks.
+    /// Ranks of the entries of `mean`, cut into tasks and blocks.
     ///
     /// Along axis 0 a task is one rank's row; along axis 1 it is some blocks of whole rows of ranks.
     struct Layout {

@@ -19,7 +19,7 @@
 //! | [`kl_log_uniform()`]      | KL to the log-uniform prior, summed per rank                      |
 //!
 //! Each is a [`FusedOp`]: its definition by tensor operations, and fused forms on the backends that have one.
-//! Where there is none, the definition runs, and Burn differentiates it. Results of the CPU backend do not depend on the
+//! On other backends the definition runs, and Burn differentiates it. Results of the CPU backend do not depend on the
 //! number of threads.
 
 #[cfg(feature = "flex")]

@@ -10,12 +10,12 @@ use super::rank_two_noise::{ActivationNoise, Noise};
 use super::row_energy::RowEnergy;
 use super::value::Value;
 
-/// Which moments the noise of an update has.
+/// Noise of an update and the moments that it has.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct OutputNoise {
     /// The stream of the standard-normal numbers.
     pub noise: Noise,
-    /// Whether B is random beside A.
+    /// `true` if B is random beside A.
     pub both: bool,
     /// Weight of the product of both variances: 1, or 0 to leave it out.
     pub cross: f64,
@@ -35,7 +35,7 @@ pub struct OutputNoise {
 ///
 /// # Shapes
 ///
-/// Those of [`adapted_linear()`](fn@super::adapted_linear) with one group; `variance` is `[rank]`.
+/// As in [`adapted_linear()`](fn@super::adapted_linear) with one group; `variance` is `[rank]`.
 ///
 /// # Panics
 ///

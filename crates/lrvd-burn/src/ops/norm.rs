@@ -80,7 +80,7 @@ fn norm<const D: usize>(
 #[derive(Clone, Debug)]
 struct Norm {
     eps: f64,
-    /// Whether the mean of a row is subtracted from it.
+    /// `true` if the mean of a row is subtracted from it.
     centred: bool,
 }
 

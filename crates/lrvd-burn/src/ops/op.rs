@@ -19,7 +19,7 @@ use burn::backend::{
 };
 use burn::tensor::{DType, Tensor};
 
-/// An operator that a backend may replace by a fused form; its fields are what is no tensor.
+/// An operator that a backend may replace by a fused form; its fields are its arguments that are not tensors.
 pub trait FusedOp: Clone + Debug + Send + Sync + 'static {
     /// The definition, by tensor operations.
     fn composite<B: LrvdBackend>(&self, x: Operands<B>) -> FloatTensor<B>;
@@ -42,7 +42,7 @@ type Gradient<B, O> = fn(&O, Upstream<'_, B>) -> Operands<B>;
 
 /// A fused form on backend `B`. It never meets an empty first operand.
 pub struct Form<B: Backend, O> {
-    /// The output and, if asked to save, what `gradient` reads.
+    /// Gives the output and, if asked to save, the tensors that the gradient reads.
     pub(crate) forward: Forward<B, O>,
     pub(crate) derivative: Derivative<B, O>,
 }
@@ -57,19 +57,19 @@ pub(crate) enum Derivative<B: Backend, O> {
     OfComposite,
 }
 
-/// An output, and what its gradient reads.
+/// An output, and the tensors that its gradient reads.
 pub(crate) struct Fused<B: Backend> {
     pub(crate) out: FloatTensor<B>,
     pub(crate) saved: Operands<B>,
 }
 
-/// What the gradients of the operands come from.
+/// Arguments of a gradient.
 pub(crate) struct Upstream<'a, B: Backend> {
-    /// What the forward pass saved.
+    /// Tensors that the forward pass saved.
     pub(crate) saved: Operands<B>,
     /// The gradient of the output.
     pub(crate) grad: FloatTensor<B>,
-    /// Which operands need one.
+    /// `true` for each operand that needs a gradient.
     pub(crate) needs_grad: &'a [bool],
 }
 
@@ -112,7 +112,7 @@ impl<B: Backend> Operands<B> {
         (given, std::array::from_fn(|_| next()))
     }
 
-    /// Those at `places`, if they are to be saved.
+    /// Operands at `places`, if they are to be saved.
     pub(crate) fn keep(&self, save: bool, places: &[usize]) -> Self {
         let places = if save { places } else { &[] };
         places.iter().map(|&place| self.tensors[place].clone()).collect::<Vec<_>>().into()
@@ -180,8 +180,7 @@ thread_local! {
     static BY_DEFINITION: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs `f` with the definition of every operator in place of its fused form: what tests and benches hold the fused
-/// forms against.
+/// Runs `f` with the definition of every operator in place of its fused form: the reference of tests and benches.
 pub fn by_definition<T>(f: impl FnOnce() -> T) -> T {
     /// Ends also where `f` panics.
     struct Until(bool);
@@ -344,3 +343,13 @@ macro_rules! forms {
     };
 }
 pub(crate) use forms;
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn definitions_end_with_a_panic() {
+        let nested = || super::by_definition(|| super::by_definition(|| panic!("in an operator")));
+        assert!(std::panic::catch_unwind(nested).is_err());
+        assert!(!super::BY_DEFINITION.get());
+    }
+}

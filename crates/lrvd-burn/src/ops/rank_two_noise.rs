@@ -10,7 +10,7 @@ use super::op::{self, FusedOp, LrvdBackend, Operands};
 use super::standard_normal::StandardNormal;
 use super::value::Value;
 
-/// Where a noise comes from and what multiplies it.
+/// Source of a noise and its factor.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Noise {
     /// The stream of the standard-normal numbers.
@@ -278,7 +278,7 @@ mod cube {
         }
     }
 
-    /// What is added to it, `t[n]` or nothing.
+    /// The summand of its variance, `t[n]` or 0.
     #[cube]
     fn sum_of<F: Float>(t: ComptimeOption<&Tensor<F>>, width: usize, element: usize) -> f32 {
         #[comptime]

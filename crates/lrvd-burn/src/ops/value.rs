@@ -63,7 +63,7 @@ impl<B: Backend> Value<B> {
     pub(crate) fn clamp(self, low: f64, high: f64) -> Self {
         Self(B::float_clamp(self.0, low.into(), high.into()))
     }
-    /// The same values, constant for the gradient.
+    /// A copy that is constant for the gradient.
     pub(crate) fn detach(self) -> Self {
         Self(B::float_detach(self.0))
     }

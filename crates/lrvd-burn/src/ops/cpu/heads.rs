@@ -15,14 +15,14 @@ pub(crate) struct Heads {
     pub(crate) count: usize,
     /// Groups of heads that share a part.
     pub(crate) groups: usize,
-    /// Whether all examples share their parts too.
+    /// `true` if all examples share their parts too.
     pub(crate) shared: bool,
     pub(crate) lines: usize,
     pub(crate) width: usize,
 }
 
 impl Heads {
-    /// Where the part of `task` starts: tasks are counted by example, then by head.
+    /// Start of the part of `task`; tasks are counted by example, then by head.
     fn start(self, task: usize) -> usize {
         let Self { count, groups, shared, lines, width } = self;
         let example = if shared { 0 } else { task / count };

@@ -1,4 +1,4 @@
-//! What the CPU implementations share: tensors as slices of `f32`, tasks over threads, sums, and special functions.
+//! Common parts of the CPU forms: tensors as slices of `f32`, tasks over threads, sums, and special functions.
 //!
 //! Burn's CPU backend runs elementwise operations on one thread and calls the C library once per
 //! element. The implementations here work on plain slices, in loops the compiler can vectorise, for
@@ -21,7 +21,7 @@ use burn_flex::FlexTensor;
 use lrvd_core::noise::{self, NoiseKey};
 use rayon::prelude::*;
 
-/// What every CPU form uses.
+/// Names that every CPU form uses.
 pub(crate) mod prelude {
     pub(crate) use burn::backend::{Flex, TensorMetadata};
     pub(crate) use burn_flex::FlexTensor;

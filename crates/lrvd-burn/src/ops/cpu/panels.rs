@@ -32,7 +32,7 @@ impl<'a> Matrix<'a> {
         Self { values: &self.values[start..], rows: count, ..self }
     }
 
-    /// The same numbers with rows and columns exchanged.
+    /// The matrix with rows and columns exchanged.
     pub(crate) fn transposed(self) -> Self {
         let [row, column] = self.strides;
         Self { rows: self.columns, columns: self.rows, strides: [column, row], ..self }

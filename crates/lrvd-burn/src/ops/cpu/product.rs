@@ -51,7 +51,7 @@ pub(crate) struct Product<'a> {
     pub(crate) bias: Option<&'a [f32]>,
     /// The low-rank part.
     pub(crate) low: Option<Low<'a>>,
-    /// Whether the products are added to what is in `out` and `hidden`, without a bias.
+    /// `true` if the products are added to `out` and `hidden`, without a bias.
     pub(crate) adds: bool,
 }
 
@@ -71,7 +71,7 @@ impl<'a> Product<'a> {
         Self { x, base: Some(base), bias: None, low: None, adds: false }
     }
 
-    /// The same, added to what is there.
+    /// A product that is added to the output.
     pub(crate) fn added(self) -> Self {
         Self { adds: true, ..self }
     }
@@ -299,7 +299,7 @@ fn add_columns<S: Simd, const MR: usize>(sums: [[S::f32s; 1]; MR], columns: &mut
     }
 }
 
-/// What a tile is added to.
+/// Summand of a tile.
 #[derive(Clone, Copy)]
 enum Start<'a> {
     There,

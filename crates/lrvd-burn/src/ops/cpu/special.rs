@@ -16,7 +16,7 @@ const ROUNDER: f32 = 12_582_912.0;
 /// below `4e-9`. NaN stays NaN.
 #[inline(always)]
 pub(crate) fn exp(x: f32) -> f32 {
-    /// Where `2^n` would leave the normal numbers.
+    /// Ends of the range in which `2^n` is a normal number.
     const LOW: f32 = -87.3;
     const HIGH: f32 = 88.3;
     /// `ln 2` cut to 12 bits, so that `n` times it is exact, and the rest.
