@@ -1,18 +1,16 @@
-//! JSON schemas of what settings files hold: the types here derive theirs, the definitions in `lrvd_core` cannot.
+//! JSON schemas of settings that are types of `lrvd_core`, which cannot derive them.
 
 use schemars::{Schema, SchemaGenerator, json_schema};
 use serde::Deserializer;
 use serde::de::value::Error;
 use serde::de::{DeserializeOwned, Error as _, Visitor};
 
-/// The schema of an enumeration without data, for `schema_with`: the words that `T` is read from.
-///
-/// The definitions know serde and nothing of schemas, so it is their `Deserialize` that is asked.
+/// Schema of an enumeration without data, for `schema_with`: the names of its variants, from its `Deserialize`.
 pub fn words<T: DeserializeOwned>(_: &mut SchemaGenerator) -> Schema {
-    let mut asked = Words(&[]);
-    // It has the words once it has been asked, and no value to give.
-    let _ = T::deserialize(&mut asked);
-    json_schema!({ "type": "string", "enum": asked.0 })
+    let mut names = Words(&[]);
+    // The deserialiser stores the names and returns an error.
+    let _ = T::deserialize(&mut names);
+    json_schema!({ "type": "string", "enum": names.0 })
 }
 
 struct Words(&'static [&'static str]);

@@ -1,6 +1,6 @@
 //! Files and folders written atomically: a reader sees the old state or the new one, also after a crash.
 //!
-//! A file is written beside its place, flushed to the disk, then renamed into it.
+//! A file is written under another name in the same folder, flushed to the disk, then renamed.
 //!
 //! A folder is built under its name plus `.lrvd-tmp`, everything in it is flushed to the disk, and one
 //! rename gives it its name. A crash before the rename leaves a `.lrvd-tmp` folder, which no reader
@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use super::limited::is_there;
 use crate::error::Error;
 
-/// What is wrong with a path like `/`.
+/// Fault of a path like `/`.
 pub(super) const NO_NAME: &str = "does not end in the name of a file or folder";
 /// Ending of a folder under construction, which is reserved: what has it may be removed.
 const BUILDING: &str = ".lrvd-tmp";
@@ -40,7 +40,7 @@ pub fn replace_with(
     prefix.push(name);
     let mut builder = tempfile::Builder::new();
     builder.prefix(&prefix).suffix(".part");
-    // Those of an ordinary file: what is written is for others to read, too.
+    // Permissions of an ordinary file, which other users may read.
     #[cfg(unix)]
     builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
     // Removed again unless it comes to the last step.
@@ -52,7 +52,7 @@ pub fn replace_with(
         .map_err(failed("write"))?;
     drop(out);
     sibling.persist(path).map_err(|error| failed("write")(error.error))?;
-    sync_dir(parent_of(path))
+    flushes(parent_of(path)).map(drop)
 }
 
 pub(super) fn parent_of(path: &Path) -> &Path {
@@ -78,10 +78,6 @@ pub(super) fn flushed(tried: io::Result<()>) -> io::Result<bool> {
         Err(error) if lacks.contains(&error.kind()) => Ok(false),
         tried => tried.map(|()| true),
     }
-}
-
-fn sync_dir(dir: &Path) -> Result<(), Error> {
-    flushes(dir).map(drop)
 }
 
 /// An error for a path that leads through a link to nothing.
@@ -141,7 +137,7 @@ impl AtomicDir {
         Ok(Self { target, building, built: false, _locks: locks })
     }
 
-    /// Where to put the files until the commit.
+    /// Folder for the files until the commit.
     pub fn path(&self) -> &Path {
         &self.building
     }
@@ -160,7 +156,7 @@ impl AtomicDir {
         sync_tree(&self.building)?;
         let old = with_suffix(&self.target, REPLACED)?;
         match fs::rename(&self.target, &old) {
-            Ok(()) => sync_dir(parent_of(&self.target))?,
+            Ok(()) => drop(flushes(parent_of(&self.target))?),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(source) => return Err(Error::io("move", &self.target, source)),
         }
@@ -172,7 +168,7 @@ impl AtomicDir {
         fs::rename(&self.building, &self.target)
             .map_err(|source| Error::io("create", &self.target, source))?;
         self.built = true;
-        sync_dir(parent_of(&self.target))
+        flushes(parent_of(&self.target)).map(drop)
     }
 }
 
@@ -195,7 +191,7 @@ fn recover_dir(target: &Path) -> Result<(), Error> {
             return remove_tree(&old);
         }
         fs::rename(&old, target).map_err(|source| Error::io("restore", target, source))?;
-        sync_dir(parent_of(target))?;
+        flushes(parent_of(target))?;
     }
     Ok(())
 }
@@ -233,5 +229,5 @@ fn sync_tree(dir: &Path) -> Result<(), Error> {
                 .map_err(|source| Error::io("flush", &path, source))?;
         }
     }
-    sync_dir(dir)
+    flushes(dir).map(drop)
 }

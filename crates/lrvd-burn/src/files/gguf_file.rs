@@ -49,7 +49,7 @@ impl GgufFile {
         self.tensors.path()
     }
 
-    /// The tensors; a quantised one is widened to single precision.
+    /// The tensors; a quantised one is dequantised to single precision.
     pub fn tensors(&self) -> &WeightStore {
         &self.tensors
     }

@@ -1,4 +1,4 @@
-//! Files before they are read: whether they are there, and small ones whole.
+//! Existence of files, and small files read whole with a limit.
 
 use std::fs::{self, File, Metadata};
 use std::io::{self, ErrorKind, Read as _, Seek as _};
@@ -11,11 +11,11 @@ pub const SETTINGS_LIMIT: u64 = 16 << 20;
 /// Most bytes of a vocabulary, a tokenizer or an index of shards, 256 MiB.
 pub const VOCABULARY_LIMIT: u64 = 256 << 20;
 
-/// Start of the small text that stands for a file in the store of Git LFS.
+/// Start of the small text that Git LFS puts in place of a file.
 const POINTER: &str = "version https://git-lfs.github.com/spec/";
 
-/// What is at `path`, links followed; `None` if nothing is. What cannot be seen is not absent: a folder that may not be searched
-/// is an error.
+/// Metadata of the file or folder at `path`, links followed; `None` if there is none. A folder that may not be searched is an
+/// error: its files are not absent.
 fn look(path: &Path) -> Result<Option<Metadata>, Error> {
     use ErrorKind::{InvalidFilename, InvalidInput, NotADirectory, NotFound};
     match fs::metadata(path) {
@@ -53,7 +53,7 @@ pub fn first_file(files: impl IntoIterator<Item = PathBuf>) -> Result<Option<Pat
     files.into_iter().find_map(there).transpose()
 }
 
-/// Rejects the `start` of a file that stands for one in the store of Git LFS.
+/// Rejects the `start` of a pointer that Git LFS has put in place of a file.
 pub fn reject_pointer(start: &[u8]) -> io::Result<()> {
     if start.starts_with(POINTER.as_bytes()) {
         let what = "it is a Git LFS pointer, and not the file itself: run `git lfs pull`";
@@ -126,7 +126,7 @@ mod tests {
         assert_eq!(io::read_to_string(open_file(&file).unwrap()).unwrap(), "version");
     }
 
-    /// A loop of links stands for a folder that may not be searched: tests may run as a user who may search all.
+    /// A loop of links in place of a folder that may not be searched: tests may run as a user who may search all.
     #[cfg(unix)]
     #[test]
     fn what_cannot_be_seen_is_not_absent() {

@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use super::atomic::{parent_of, with_suffix};
 use crate::error::Error;
 
-/// Ending of the file that stands for a lock.
+/// Ending of the file that replaces a lock.
 const HELD: &str = ".held";
 /// Time without a heartbeat after which the process in a lock file counts as dead.
 const DEAD_AFTER: Duration = Duration::from_mins(5);
@@ -20,7 +20,7 @@ const BEAT_EVERY: Duration = Duration::from_secs(15);
 /// A file that one process uses at a time, as long as the value lives.
 ///
 /// The lock is the system's: it ends with the process, whatever ends the process. Where the file system has no locks, a
-/// file `NAME.held` beside it stands for the lock. It names host, process and time and is rewritten every 15 s; a process
+/// file `NAME.held` in the same folder replaces the lock. It names host, process and time and is rewritten every 15 s; a process
 /// that has not done so for 5 minutes counts as dead.
 #[derive(Debug)]
 pub struct FileLock {
@@ -58,7 +58,7 @@ impl FileLock {
         &self.file
     }
 
-    /// A warning where a lock file stands for the lock.
+    /// Warning if a lock file replaces the lock.
     pub fn warning(&self) -> Option<String> {
         let Held { path, .. } = self.held.as_ref()?;
         Some(format!(
@@ -150,7 +150,8 @@ impl Held {
             }
             let mut by = if found.is_empty() { "another process".to_owned() } else { found };
             // Writing to a string cannot fail.
-            let (silent, most) = (silent.as_secs(), DEAD_AFTER.as_secs());
+            let silent = silent.as_secs();
+            let most = DEAD_AFTER.as_secs();
             let _ = write!(
                 by,
                 ", which gave a sign of life {silent} s ago and counts as dead after {most} s without one"
@@ -159,11 +160,12 @@ impl Held {
         };
         file.write_all(name.as_bytes()).and_then(|()| file.sync_all()).map_err(io("write"))?;
         let (beats, waits) = channel();
-        let (beaten, own) = (path.clone(), name.clone());
+        let lock_file = path.clone();
+        let own_name = name.clone();
         let beat = move || {
             while waits.recv_timeout(BEAT_EVERY) == Err(RecvTimeoutError::Timeout) {
-                // What fails for a while may work the next time.
-                let _ = rewrite(&beaten, &own);
+                // A write that fails may succeed the next time.
+                let _ = rewrite(&lock_file, &own_name);
             }
         };
         let thread = Builder::new().name("lock".to_owned()).spawn(beat);

@@ -1,6 +1,6 @@
 //! Tensors between files and the host, whole and checked.
 //!
-//! Everything here is host memory only; nothing knows a device. Reading is strict: a file that does
+//! Tensors are in host memory, on no device. Reading is strict: a file that does
 //! not add up is a typed error that names the file and the tensor. Writing is atomic: a reader sees
 //! the old state or the new one.
 

@@ -144,8 +144,11 @@ fn header_bytes(
     let tensors = order.iter().map(|(name, tensor)| {
         let begin = end;
         end += tensor.bytes().len();
-        let (dtype, shape) = (tensor.dtype(), tensor.shape().to_vec());
-        let info = TensorInfo { dtype, shape, data_offsets: (begin, end) };
+        let info = TensorInfo {
+            dtype: tensor.dtype(),
+            shape: tensor.shape().to_vec(),
+            data_offsets: (begin, end),
+        };
         (name.as_str(), HeaderEntry::Tensor(info))
     });
     let mut bytes = Vec::new();

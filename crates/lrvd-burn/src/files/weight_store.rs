@@ -23,7 +23,7 @@ use super::ordered_map::OrderedMap;
 use super::safetensors_file::read_header;
 use crate::error::Error;
 
-/// What a folder may hold, in the order of preference.
+/// Names of weights in a folder, in the order of preference.
 pub(super) const WEIGHTS: [&str; 4] = [
     "model.safetensors",
     "model.safetensors.index.json",
@@ -43,7 +43,7 @@ pub struct WeightStore {
 /// A tensor of a file.
 #[derive(Debug)]
 struct Entry {
-    /// Which of the files has it.
+    /// Index of its file.
     file: usize,
     dtype: HostDType,
     shape: Vec<usize>,
@@ -52,7 +52,7 @@ struct Entry {
     rows: Option<Vec<usize>>,
 }
 
-/// Where the values of a tensor are.
+/// Location of the values of a tensor.
 #[derive(Debug)]
 enum Values {
     /// At a byte of the file, in a number of bytes: as they are on the host, or in blocks of a type.
@@ -67,13 +67,13 @@ impl Entry {
 }
 
 impl WeightStore {
-    /// Opens a file, an index, or a folder that holds one under the name that the Hugging Face libraries give it;
+    /// Opens a file, an index, or a folder with one under the name of the Hugging Face libraries;
     /// safetensors come first. A name that ends in `.bin`, `.pt` or `.pth` is PyTorch's, `.gguf` is GGUF, `.json` is an
     /// index, everything else is safetensors.
     ///
     /// Headers are checked against the length of their file, and nothing is allocated beyond it. An index and its
     /// shards must agree exactly: every shard there, every tensor where the index puts it, and no tensor that the
-    /// index does not know.
+    /// index does not list.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
         let path = path.as_ref();
         let file = if is_dir(path)? {
@@ -124,12 +124,17 @@ impl WeightStore {
 
     fn open_index(dir: &Path, index: &Path) -> Result<Self, Error> {
         let broken = |what: String| Err(Error::file(index, what));
-        let (path, metadata) = (dir.to_path_buf(), BTreeMap::new());
-        let mut store = Self { path, files: Vec::new(), tensors: BTreeMap::new(), metadata };
+        let mut store = Self {
+            path: dir.to_path_buf(),
+            files: Vec::new(),
+            tensors: BTreeMap::new(),
+            metadata: BTreeMap::new(),
+        };
         for (shard, listed) in read_index(index)? {
             let path = dir.join(&shard);
             if !is_file(&path)? {
-                let (n, first) = (listed.len(), listed.first().map_or("", String::as_str));
+                let n = listed.len();
+                let first = listed.first().map_or("", String::as_str);
                 return broken(format!(
                     "names the shard `{shard}`, which is missing ({n} tensors, `{first}` first)"
                 ));
@@ -162,8 +167,8 @@ impl WeightStore {
         Self { path: path.to_path_buf(), files, tensors, metadata }
     }
 
-    /// The same store under other names: `place` gives the new name of a tensor with this name and shape, and the row of
-    /// this store for every row where they are in another order; `None` leaves a tensor out.
+    /// Renames tensors: `place` returns the new name of a tensor with this name and shape, and for a new order of rows the
+    /// present number of each; `None` leaves a tensor out.
     pub fn map(
         self,
         place: impl Fn(&str, &[usize]) -> Option<(String, Option<Vec<usize>>)>,
@@ -205,12 +210,12 @@ impl WeightStore {
         self.tensors.len()
     }
 
-    /// Whether there is no tensor.
+    /// `true` if there is no tensor.
     pub fn is_empty(&self) -> bool {
         self.tensors.is_empty()
     }
 
-    /// Whether there is a tensor of that name.
+    /// `true` if there is a tensor of that name.
     pub fn contains(&self, name: &str) -> bool {
         self.tensors.contains_key(name)
     }
@@ -230,7 +235,7 @@ impl WeightStore {
         &self.metadata
     }
 
-    /// Reads one tensor; a quantised one is widened to single precision.
+    /// Reads one tensor; a quantised one is dequantised to single precision.
     pub fn read(&self, name: &str) -> Result<HostTensor, Error> {
         let entry = self.tensors.get(name).ok_or_else(|| Error::no_tensor(&self.path, name))?;
         let (path, file) = &self.files[entry.file];
@@ -238,7 +243,11 @@ impl WeightStore {
         let bytes = match &entry.values {
             Values::Bytes(start, length, kind) => {
                 let bytes = read_bytes(file, *start, *length);
-                if let Some(kind) = kind { bytes.map(|bytes| kind.widen(bytes)) } else { bytes }
+                if let Some(kind) = kind {
+                    bytes.map(|bytes| kind.dequantize(bytes))
+                } else {
+                    bytes
+                }
             }
             Values::Pytorch(tensor) => tensor.read().map(|mut bytes| {
                 if cfg!(target_endian = "big") {
@@ -297,8 +306,8 @@ fn pytorch_entries(path: &Path) -> Result<BTreeMap<String, Entry>, Error> {
         return Err(unusable(&"it holds no tensor, or only what code in the file would make"));
     }
     let entry = |(name, tensor): (String, Tensor)| {
-        let (dtype, shape) = (host_dtype(tensor.dtype()), tensor.shape().to_vec());
-        (name, Entry::new(dtype, shape, Values::Pytorch(tensor)))
+        let shape = tensor.shape().to_vec();
+        (name, Entry::new(host_dtype(tensor.dtype()), shape, Values::Pytorch(tensor)))
     };
     Ok(tensors.into_iter().map(entry).collect())
 }
@@ -321,7 +330,7 @@ fn host_dtype(dtype: DType) -> HostDType {
     }
 }
 
-/// What is read of an index: the shard of every tensor.
+/// Index of a checkpoint: the shard of every tensor.
 #[derive(Deserialize)]
 struct Index {
     weight_map: OrderedMap<String>,

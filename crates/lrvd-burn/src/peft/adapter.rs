@@ -31,7 +31,7 @@ const PICKLED_FILE: &str = "adapter_model.bin";
 pub struct PeftModule {
     /// Rank of the factors; 0 is possible for `AdaLoRA` and after pruning.
     pub rank: usize,
-    /// Rank before pruning or reallocation, as far as the file knows it.
+    /// Rank before pruning or reallocation, as far as the file has it.
     pub initial_rank: usize,
     /// The factor before the product, fixed across prunes.
     pub scaling: f64,
@@ -104,7 +104,9 @@ impl PeftModule {
     /// The sum of a matrix `[d_output, d_input]` and the update; scale and diagonal are multiplied into `b`.
     pub(super) fn added_to(&self, mut dense: Vec<f64>) -> Result<Vec<f64>, Error> {
         let e = self.e.as_ref().map(HostTensor::to_f64).transpose()?;
-        let (a, mut b, d_input) = (self.a.to_f64()?, self.b.to_f64()?, self.d_input().max(1));
+        let d_input = self.d_input().max(1);
+        let a = self.a.to_f64()?;
+        let mut b = self.b.to_f64()?;
         for (at, value) in b.iter_mut().enumerate() {
             *value *= self.scaling * e.as_ref().map_or(1.0, |e| e[at % self.rank]);
         }
@@ -118,8 +120,8 @@ impl PeftModule {
     }
 }
 
-/// The numerator that, divided by the rank, gives the scale back bit for bit; where none does, the
-/// product, which gives it back to one unit in the last place.
+/// Numerator that, divided by the rank, is the scale bit for bit; if there is none, the product,
+/// whose quotient differs by one unit in the last place.
 pub(super) fn exact_alpha(scaling: f64, rank: usize) -> f64 {
     let rank = rank as f64;
     let product = scaling * rank;
@@ -150,7 +152,7 @@ impl PeftAdapter {
     /// Reads an adapter folder and accounts for every tensor in it.
     ///
     /// Tensors that are missing, unexpected (also those of a module that the configuration does not target), of
-    /// another shape than the patterns say, or not finite make one error that lists them.
+    /// another shape than by the patterns, or not finite make one error that lists them.
     pub fn read(dir: impl AsRef<Path>) -> Result<Self, Error> {
         let dir = dir.as_ref();
         let file = dir.join(CONFIG_FILE);
@@ -171,9 +173,11 @@ impl PeftAdapter {
         let file = WeightStore::open(path)?;
         let mut report = LoadReport::new(file.path().display());
         // Modules that a reallocation lists must be there, whatever is left of them.
-        let listed = config.kept().iter().map(|(path, _)| (path.clone(), BTreeMap::new()));
+        let listed = config.kept().into_iter().flatten();
+        let listed = listed.map(|(path, _)| (path.clone(), BTreeMap::new()));
         let mut factors: BTreeMap<String, BTreeMap<Factor, &str>> = listed.collect();
-        let (mut saved_keys, mut base_keys) = (BTreeMap::new(), BTreeMap::new());
+        let mut saved_keys = BTreeMap::new();
+        let mut base_keys = BTreeMap::new();
         for key in file.names() {
             let unexpected = match parse_key(&config, key) {
                 Key::Factor { path, factor } if rules.targets(&path) => {
@@ -188,7 +192,7 @@ impl PeftAdapter {
                 }
                 Key::Factor { .. } | Key::Unknown => Some(key),
             };
-            // Either unknown, or a second name for what another name stands for already.
+            // Either unknown, or a second name for a tensor.
             report.unexpected.extend(unexpected.map(str::to_owned));
         }
         let mut modules = BTreeMap::new();
@@ -207,7 +211,8 @@ impl PeftAdapter {
             });
             read.collect::<Result<_, Error>>()
         };
-        let (saved, base) = (whole(saved_keys)?, whole(base_keys)?);
+        let saved = whole(saved_keys)?;
+        let base = whole(base_keys)?;
         Ok(Self { config, modules, saved, base, ignored: report.into_result()?.ignored })
     }
 }
@@ -250,7 +255,7 @@ fn read_module(
     Ok(Some(PeftModule { rank, initial_rank, scaling, a, b, e }))
 }
 
-/// Features of a factor: the length of `axis`, or of the other axis where the factor lies on its side.
+/// Features of a factor: the length of `axis`, or of the other axis if the factor is transposed.
 fn features(found: &[usize], rank: usize, axis: usize) -> usize {
     match *found {
         [n, m] => {

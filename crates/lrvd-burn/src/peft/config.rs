@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Value, json};
 
@@ -20,17 +21,22 @@ pub(super) const CONFIG_FILE: &str = "adapter_config.json";
 const RANK: &str = "a whole number, 1 or more";
 /// End of the names in an `AdaLoRA` rank pattern.
 const E_SUFFIX: &str = ".lora_E";
+/// Keys that are read of an `AdaLoRA` configuration alone.
+const ADALORA_KEYS: [&str; 2] = ["init_r", "orth_reg_weight"];
 
 /// Keys that are not read: name, allowed values besides unset, and effect on the result. A key without an effect may have
 /// any value; the `*_config` entries among them steer initialisations, and those which also alter base weights are errors
 /// through `init_lora_weights`. PEFT resets that key to `true` when it converts an adapter that had changed the base
 /// weights into one that has not.
-const UNREAD: [(&str, &[&str], &str); 26] = [
+const UNREAD: [(&str, &[&str], &str); 33] = [
     ("alora_invocation_tokens", &[], "the adapter would act from an invocation token on"),
     ("arrow_config", &[], "several adapters would be routed by token"),
     ("auto_mapping", &[], ""),
+    ("beta1", &[], ""),
+    ("beta2", &[], ""),
     ("bias", &["none"], "biases of the base would be replaced"),
     ("corda_config", &[], ""),
+    ("deltaT", &[], ""),
     ("ensure_weight_tying", &[], "adapters of tied layers would be tied"),
     ("eva_config", &[], ""),
     ("fan_in_fan_out", &[], "base weights would be stored transposed"),
@@ -52,6 +58,10 @@ const UNREAD: [(&str, &[&str], &str); 26] = [
     ("qalora_group_size", &[], ""),
     ("runtime_config", &[], ""),
     ("target_parameters", &[], "bare parameters would be adapted"),
+    ("target_r", &[], ""),
+    ("tfinal", &[], ""),
+    ("tinit", &[], ""),
+    ("total_step", &[], ""),
     ("trainable_token_indices", &[], "rows of the embedding would be replaced"),
     ("use_bdlora", &[], "factors would be block-diagonal"),
     ("use_dora", &[], "weights would be renormalised by column"),
@@ -94,49 +104,22 @@ impl PeftMethod {
     }
 }
 
-/// Settings of `AdaLoRA`; defaults are those of PEFT.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// Settings of `AdaLoRA` that an adapter needs; defaults are those of PEFT.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct AdaLoraConfig {
     /// Initial rank of every module; the divisor of the scale for good.
     pub init_r: usize,
-    /// Average rank aimed at.
-    pub target_r: usize,
-    /// Steps before the budget falls.
-    pub tinit: usize,
-    /// Steps at the end with a frozen pattern.
-    pub tfinal: usize,
-    /// Steps between two allocations.
-    #[serde(rename = "deltaT")]
-    pub delta_t: usize,
-    /// Smoothing of the sensitivity.
-    pub beta1: f64,
-    /// Smoothing of its uncertainty.
-    pub beta2: f64,
     /// Weight of the orthogonality penalty.
     pub orth_reg_weight: f64,
-    /// Training steps in all.
-    pub total_step: Option<usize>,
-    /// Kept triplets by module path, one flag per initial rank, in file order; none before the
-    /// reallocation.
-    #[serde(rename = "rank_pattern", with = "kept")]
-    pub kept: Option<Vec<(String, Vec<bool>)>>,
+    /// Kept triplets by module path, one flag per initial rank; empty before the reallocation.
+    #[serde(rename = "rank_pattern", deserialize_with = "kept_triplets")]
+    pub kept: BTreeMap<String, Vec<bool>>,
 }
 
 impl Default for AdaLoraConfig {
     fn default() -> Self {
-        Self {
-            init_r: 12,
-            target_r: 8,
-            tinit: 0,
-            tfinal: 0,
-            delta_t: 1,
-            beta1: 0.85,
-            beta2: 0.85,
-            orth_reg_weight: 0.5,
-            total_step: None,
-            kept: None,
-        }
+        Self { init_r: 12, orth_reg_weight: 0.5, kept: BTreeMap::new() }
     }
 }
 
@@ -224,7 +207,8 @@ impl PeftConfig {
         Self { method, ..Self::lora(8, lora_alpha, target_modules) }
     }
 
-    /// Writes the keys that every PEFT version knows, sorted as PEFT does, and later options where they are set.
+    /// Writes a `LoRA` configuration: the keys that every PEFT version knows, sorted as PEFT does, and later options where
+    /// they are set.
     pub(super) fn write(&self, file: &Path) -> Result<(), Error> {
         let text = self.document().and_then(|document| serde_json::to_vec_pretty(&document));
         let mut text = text.map_err(|source| Error::json(file, source))?;
@@ -232,11 +216,11 @@ impl PeftConfig {
         write_atomic(file, &text)
     }
 
-    /// Kept triplets of `AdaLoRA` by module path; none for `LoRA` and before the reallocation.
-    pub(super) fn kept(&self) -> &[(String, Vec<bool>)] {
+    /// Kept triplets of `AdaLoRA` by module path; `None` for `LoRA`.
+    pub(super) fn kept(&self) -> Option<&BTreeMap<String, Vec<bool>>> {
         match &self.method {
-            PeftMethod::AdaLora(AdaLoraConfig { kept: Some(kept), .. }) => kept,
-            _ => &[],
+            PeftMethod::AdaLora(adalora) => Some(&adalora.kept),
+            PeftMethod::Lora => None,
         }
     }
 
@@ -285,17 +269,11 @@ impl PeftConfig {
         let json = |source| Error::json(file, source);
         let OrderedMap(keys) = serde_json::from_slice(text).map_err(json)?;
         let document: Value = Value::Object(keys.into_iter().collect());
-        let method = match document["peft_type"].as_str() {
+        let peft_type = document.get("peft_type");
+        let method = match peft_type.and_then(Value::as_str) {
             Some("LORA") => PeftMethod::Lora,
             Some("ADALORA") => PeftMethod::AdaLora(read(file, text, &document)?),
-            _ => {
-                return Err(value_error(
-                    file,
-                    "peft_type",
-                    "`LORA` or `ADALORA`",
-                    document.get("peft_type"),
-                ));
-            }
+            _ => return Err(value_error(file, "peft_type", "`LORA` or `ADALORA`", peft_type)),
         };
         // PEFT would look the names up by architecture; a saved adapter has them written out.
         if document["target_modules"].is_null() {
@@ -314,9 +292,12 @@ impl PeftConfig {
         if let Some((key, expected, found)) = config.invalid_key() {
             return Err(value_error(file, &key, expected, Some(&found)));
         }
-        let known = config.entries().map_err(json)?;
+        let known = config.document().map_err(json)?;
         for (key, value) in document.as_object().into_iter().flatten() {
-            if key != "peft_type" && !known.contains_key(key) {
+            let is_unread = UNREAD.iter().any(|(unread, ..)| unread == key);
+            let is_known = known.contains_key(key)
+                || ADALORA_KEYS.contains(&key.as_str()) && config.method != PeftMethod::Lora;
+            if is_unread || !is_known {
                 check_unread(file, key, value)?;
             }
         }
@@ -326,7 +307,8 @@ impl PeftConfig {
     /// The first value that fails the checks of PEFT itself, as key, expected and found.
     fn invalid_key(&self) -> Option<(String, &'static str, Value)> {
         let fault = |key: &str, expected, found| Some((key.to_owned(), expected, found));
-        let (numbers, lists) = (&self.layers_to_transform, &self.layers_pattern);
+        let numbers = &self.layers_to_transform;
+        let lists = &self.layers_pattern;
         if self.r == 0 {
             return fault("r", RANK, json!(0));
         }
@@ -350,43 +332,31 @@ impl PeftConfig {
         if init_r == 0 {
             return fault("init_r", RANK, json!(0));
         }
-        let (path, flags) = self.kept().iter().find(|(_, flags)| flags.len() != init_r)?;
+        let (path, flags) = self.kept()?.iter().find(|(_, flags)| flags.len() != init_r)?;
         let expected = "one true or false per initial rank";
         fault(&format!("rank_pattern.{path}{E_SUFFIX}"), expected, json!(flags))
     }
 
     /// The document to write, keys sorted.
     pub(super) fn document(&self) -> serde_json::Result<BTreeMap<String, Entry>> {
-        let mut entries = self.entries()?;
-        let fixed = [
-            ("bias", json!("none")),
-            ("fan_in_fan_out", json!(false)),
-            ("init_lora_weights", json!(true)),
-            ("peft_type", json!(self.method.name())),
-            ("use_dora", json!(false)),
-        ];
-        entries.extend(fixed.map(|(key, value)| (key.to_owned(), Entry::Plain(value))));
-        Ok(entries)
-    }
-
-    /// Every key that is set or always written, with its value.
-    fn entries(&self) -> serde_json::Result<BTreeMap<String, Entry>> {
-        let mut all: BTreeMap<_, _> = serde_json::from_slice(&serde_json::to_vec(self)?)?;
-        if let PeftMethod::AdaLora(adalora) = &self.method {
-            let own: BTreeMap<_, _> = serde_json::from_slice(&serde_json::to_vec(adalora)?)?;
-            all.extend(own);
-        }
-        for entry in all.values_mut() {
+        let mut entries: BTreeMap<_, _> = serde_json::from_slice(&serde_json::to_vec(self)?)?;
+        for entry in entries.values_mut() {
             match entry {
                 Entry::Object(OrderedMap(pairs)) => {
-                    for (_, value) in pairs.iter_mut() {
-                        shorten(value);
-                    }
+                    pairs.iter_mut().for_each(|(_, value)| shorten(value));
                 }
                 Entry::Plain(value) => shorten(value),
             }
         }
-        Ok(all)
+        let fixed = [
+            ("bias", json!("none")),
+            ("fan_in_fan_out", json!(false)),
+            ("init_lora_weights", json!(true)),
+            ("peft_type", json!("LORA")),
+            ("use_dora", json!(false)),
+        ];
+        entries.extend(fixed.map(|(key, value)| (key.to_owned(), Entry::Plain(value))));
+        Ok(entries)
     }
 }
 
@@ -497,41 +467,20 @@ fn null_if_empty<S: Serializer>(list: &[String], serializer: S) -> Result<S::Ok,
     (!list.is_empty()).then_some(list).serialize(serializer)
 }
 
-/// The kept triplets, by module path: keys end in `.lora_E`, in old files also in an adapter name.
-mod kept {
-    use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer, de::Error as _};
-
-    use super::{E_SUFFIX, OrderedMap};
-
-    /// Flags by module path, in the order of the file.
-    type Kept = Option<Vec<(String, Vec<bool>)>>;
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
-        deserializer: D,
-    ) -> Result<Kept, D::Error> {
-        let mut kept = Vec::new();
-        let pairs = Option::<OrderedMap<_>>::deserialize(deserializer)?;
-        for (key, flags) in pairs.into_iter().flat_map(|OrderedMap(pairs)| pairs) {
-            let path = key.strip_suffix(E_SUFFIX).or_else(|| {
-                let (start, adapter_name) = key.rsplit_once('.')?;
-                start.strip_suffix(E_SUFFIX).filter(|_| !adapter_name.is_empty())
-            });
-            match path.filter(|path| !kept.iter().any(|(known, _)| known == path)) {
-                Some(path) => kept.push((path.to_owned(), flags)),
-                None => {
-                    let what = "expected an object with one key that ends in `.lora_E` per module";
-                    return Err(D::Error::custom(what));
-                }
-            }
-        }
-        Ok((!kept.is_empty()).then_some(kept))
-    }
-
-    pub(super) fn serialize<S: Serializer>(kept: &Kept, serializer: S) -> Result<S::Ok, S::Error> {
-        let named = kept.as_ref().map(|kept| {
-            let pairs = kept.iter().map(|(path, flags)| (format!("{path}{E_SUFFIX}"), flags));
-            OrderedMap(pairs.collect())
+/// Reads the kept triplets by module path: keys end in `.lora_E`, in old files also in an adapter name.
+fn kept_triplets<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<BTreeMap<String, Vec<bool>>, D::Error> {
+    let mut kept = BTreeMap::new();
+    for (key, flags) in ordered_map::deserialize(deserializer)? {
+        let path = key.strip_suffix(E_SUFFIX).or_else(|| {
+            let (start, adapter_name) = key.rsplit_once('.')?;
+            start.strip_suffix(E_SUFFIX).filter(|_| !adapter_name.is_empty())
         });
-        named.serialize(serializer)
+        if path.is_none_or(|path| kept.insert(path.to_owned(), flags).is_some()) {
+            let what = "expected an object with one key that ends in `.lora_E` per module";
+            return Err(D::Error::custom(what));
+        }
     }
+    Ok(kept)
 }

@@ -11,17 +11,17 @@ use super::rules::{adalora_scaling, key_matches};
 use crate::error::Error;
 use crate::files::{HostDType, HostTensor};
 
-/// What a smaller largest rank cost.
+/// Relative errors of an update after a cut to a smaller rank.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CapReport {
     /// `‖ΔW − ΔW'‖ / ‖ΔW‖` of every module that was cut, by path.
     pub errors: BTreeMap<String, f64>,
-    /// The same of all modules together.
+    /// `‖ΔW − ΔW'‖ / ‖ΔW‖` of all modules together.
     pub error: f64,
 }
 
 impl PeftAdapter {
-    /// The same update as plain `LoRA`.
+    /// Converts the adapter to plain `LoRA` with the same update.
     ///
     /// `LoRA` comes back as it is. Of `AdaLoRA`, triplets whose diagonal entry is 0 are dropped,
     /// the diagonal is folded into the down-projection, and the scale `lora_alpha / (init_r +
@@ -138,7 +138,7 @@ pub(super) fn floats(
     HostTensor::from_f32(shape, &values)
 }
 
-/// A `LoRA` configuration that says the rank and the scale of every module by its full path. `r` and the scale stay those
+/// A `LoRA` configuration with the rank and the scale of every module by its full path. `r` and the scale stay those
 /// of the configuration, so that a module without a pattern has kept its initial rank. Modules of rank 0, an error in
 /// PEFT, are neither targeted nor listed.
 pub(super) fn describe(config: &PeftConfig, modules: &BTreeMap<String, PeftModule>) -> PeftConfig {
@@ -163,8 +163,8 @@ pub(super) fn describe(config: &PeftConfig, modules: &BTreeMap<String, PeftModul
     config
 }
 
-/// A pattern that matches this path and no other module's: the plain path, which other readers than PEFT know, or, if it
-/// ends another path or holds a character with a meaning in patterns, escaped and anchored.
+/// A pattern that matches this path and no other module's: the plain path, which other readers than PEFT support, or, if it
+/// ends another path or has a character with a meaning in patterns, escaped and anchored.
 pub(super) fn pattern_key<'a>(path: &str, mut others: impl Iterator<Item = &'a str>) -> String {
     if key_matches(path, path) && others.all(|other| other == path || !key_matches(path, other)) {
         path.to_owned()

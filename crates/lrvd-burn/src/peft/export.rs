@@ -6,14 +6,14 @@ use std::path::Path;
 use lrvd_core::error::quoted;
 
 use super::adapter::{PeftAdapter, PeftModule, WEIGHTS_FILE, exact_alpha, no_module};
-use super::config::{CONFIG_FILE, PeftConfig, PeftMethod, TargetModules};
+use super::config::CONFIG_FILE;
 use super::convert::{describe, floats};
-use super::rules::{Factor, adalora_scaling, base_key, factor_key, saved_key};
+use super::rules::{Factor, base_key, factor_key, saved_key};
 use crate::error::Error;
 use crate::files::{HostTensor, LoadReport, write_atomic, write_safetensors};
 use crate::text::{cell, code, printable_json};
 
-/// How modules of different ranks are written.
+/// Form of modules of different ranks in a folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum ExportLayout {
@@ -24,8 +24,6 @@ pub enum ExportLayout {
     /// `LoRA`, every module at the largest rank, filled up with zeros, without patterns: for
     /// readers that know one rank and one scale. `AdaLoRA` is converted.
     Uniform,
-    /// `AdaLoRA` as PEFT writes it, with its diagonal and its list of kept triplets.
-    AdaLora,
 }
 
 impl ExportLayout {
@@ -34,17 +32,16 @@ impl ExportLayout {
         match self {
             Self::Ragged => "ragged",
             Self::Uniform => "uniform",
-            Self::AdaLora => "adalora",
         }
     }
 }
 
-/// What was written.
+/// Contents of a written folder.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ExportSummary {
     /// Rank in the file by module path.
     pub ranks: BTreeMap<String, usize>,
-    /// Modules of rank 0, which PEFT cannot hold and which are left out.
+    /// Modules of rank 0, which PEFT cannot load and which are left out.
     pub dropped: Vec<String>,
     /// The one module written with a rank of 1 and zeros, because none has a rank left and PEFT
     /// demands one.
@@ -65,26 +62,21 @@ impl PeftAdapter {
         self.write_with(dir.as_ref(), layout, BTreeMap::new())
     }
 
-    /// The same, with more texts in the file of the tensors.
+    /// Writes the folder of [`PeftAdapter::write`] with more texts in the file of the tensors.
     pub(crate) fn write_with(
         &self,
         dir: &Path,
         layout: ExportLayout,
         mut metadata: BTreeMap<String, String>,
     ) -> Result<ExportSummary, Error> {
-        self.check(dir)?;
+        let mut adapter = self.to_lora()?;
+        adapter.check(dir)?;
         let mut summary = ExportSummary::default();
-        let adapter = if layout == ExportLayout::AdaLora {
-            self.as_adalora()?
-        } else {
-            let mut lora = self.to_lora()?;
-            lora.drop_empty(&mut summary)?;
-            if layout == ExportLayout::Uniform {
-                summary.folded = lora.make_uniform()?;
-            }
-            lora.config = describe(&lora.config, &lora.modules);
-            lora
-        };
+        adapter.drop_empty(&mut summary)?;
+        if layout == ExportLayout::Uniform {
+            summary.folded = adapter.make_uniform()?;
+        }
+        adapter.config = describe(&adapter.config, &adapter.modules);
         let ranks = adapter.modules.iter().map(|(path, module)| (path.clone(), module.rank));
         summary.ranks = ranks.collect();
         std::fs::create_dir_all(dir).map_err(|source| Error::io("create", dir, source))?;
@@ -95,17 +87,17 @@ impl PeftAdapter {
         Ok(summary)
     }
 
-    /// What holds for every layout.
+    /// Checks what every layout needs.
     fn check(&self, dir: &Path) -> Result<(), Error> {
         if self.modules.is_empty() {
             return Err(no_module());
         }
         for (path, module) in &self.modules {
-            let adalora = matches!(self.config.method, PeftMethod::AdaLora(_));
-            if module.e.is_some() != adalora || !module.scaling.is_finite() {
-                let expected = format!("`{}` and finite", self.config.method.name());
-                let found = format!("diagonal: {}, scale {}", module.e.is_some(), module.scaling);
-                return Err(Error::module(path, "method and scale", expected, found));
+            if !module.scaling.is_finite() {
+                return Err(Error::module(path, "scale", "finite", module.scaling));
+            }
+            if module.e.is_some() {
+                return Err(Error::module(path, "diagonal", "none for `LORA`", "one"));
             }
         }
         if let Some(name) = self.saved.keys().find(|name| !self.config.saves(name)) {
@@ -127,46 +119,12 @@ impl PeftAdapter {
             let key = |factor| factor_key(&self.config.method, path, factor);
             tensors.insert(key(Factor::A), module.a.clone());
             tensors.insert(key(Factor::B), module.b.clone());
-            if let Some(e) = &module.e {
-                tensors.insert(key(Factor::E), e.clone().reshape(&[module.rank, 1])?);
-            }
         }
         tensors.extend(self.saved.iter().map(|(name, tensor)| (saved_key(name), tensor.clone())));
         let is_adapted = |path: &str| self.modules.contains_key(path);
         let base = self.base.iter();
         tensors.extend(base.map(|(name, tensor)| (base_key(name, is_adapted), tensor.clone())));
         Ok(tensors)
-    }
-
-    /// The `AdaLoRA` layout: flags of kept triplets for every module, if any rank has changed.
-    fn as_adalora(&self) -> Result<Self, Error> {
-        let PeftMethod::AdaLora(adalora) = &self.config.method else {
-            let expected =
-                format!("`ragged` or `uniform` for the type `{}`", self.config.method.name());
-            return Err(Error::argument("layout", expected, "`adalora`"));
-        };
-        let mut adalora = adalora.clone();
-        let scaling = adalora_scaling(self.config.lora_alpha, adalora.init_r);
-        let mut kept = Vec::new();
-        for (path, module) in &self.modules {
-            if module.rank > adalora.init_r || module.scaling != scaling {
-                let expected = format!("at most {} and {scaling}", adalora.init_r);
-                let found = format!("{} and {}", module.rank, module.scaling);
-                return Err(Error::module(path, "rank and scale", expected, found));
-            }
-            let listed = self.config.kept().iter().find(|(known, flags)| {
-                known == path && flags.iter().filter(|&&flag| flag).count() == module.rank
-            });
-            // PEFT takes only the number of flags from a file; which ones matters to no reader.
-            let first = || (0..adalora.init_r).map(|k| k < module.rank).collect();
-            kept.push((path.clone(), listed.map_or_else(first, |(_, flags)| flags.clone())));
-        }
-        let changed = adalora.kept.is_some() || kept.iter().any(|(_, f)| f.contains(&false));
-        adalora.kept = changed.then_some(kept);
-        let target_modules = TargetModules::Names(self.modules.keys().cloned().collect());
-        let method = PeftMethod::AdaLora(adalora);
-        let config = PeftConfig { method, target_modules, ..self.config.clone() };
-        Ok(Self { config, ..self.clone() })
     }
 
     /// Leaves out modules of rank 0; if none is left, the first stays with a rank of 1 and zeros.
@@ -203,10 +161,11 @@ impl PeftAdapter {
     }
 }
 
-/// The same update at a larger rank, with zero rows below `a` and zero columns beside `b`, and at another scale.
+/// Pads a module to a larger rank, with zero rows below `a` and zero columns next to `b`, and moves it to another scale.
 fn filled(module: &PeftModule, rank: usize, scaling: f64) -> Result<PeftModule, Error> {
     let padded = |tensor: HostTensor| {
-        let (dtype, columns) = (tensor.dtype(), tensor.shape()[1]);
+        let dtype = tensor.dtype();
+        let columns = tensor.shape()[1];
         let size = rank * columns * tensor.element_size();
         let mut bytes = tensor.into_bytes();
         bytes.resize(size, 0);
@@ -234,7 +193,7 @@ pub fn common_scale(scales: &[f64]) -> Option<f64> {
 fn write_card(adapter: &PeftAdapter, layout: ExportLayout, summary: &ExportSummary) -> String {
     let PeftAdapter { config, modules, .. } = adapter;
     let base = config.base_model_name_or_path.as_deref().map(Path::new);
-    // A place on this machine says nothing elsewhere: its last part is the name.
+    // A path of this machine is useless elsewhere: its last part is the name.
     let id = base.filter(|base| !base.is_absolute()).and_then(Path::to_str);
     let name =
         base.and_then(|base| if base.is_absolute() { base.file_name()?.to_str() } else { id });
@@ -244,8 +203,7 @@ fn write_card(adapter: &PeftAdapter, layout: ExportLayout, summary: &ExportSumma
     lines.extend(json.map(|json| format!("base_model: {}", printable_json(&json))));
     lines.push("library_name: peft\ntags:\n- lora\n- lrvd\n---\n\n# Low-rank adapter\n".to_owned());
     lines.push(format!(
-        "Adapter of the type {} for {}, layout `{}`: {} modules, {} ranks in all.",
-        config.method.name(),
+        "Adapter of the type LORA for {}, layout `{}`: {} modules, {} ranks in all.",
         name.map_or_else(|| "an unnamed base model".to_owned(), code),
         layout.name(),
         modules.len(),

@@ -1,9 +1,9 @@
-//! Adapters as Hugging Face PEFT folders, and the posterior beside them.
+//! Adapters as Hugging Face PEFT folders, with the posterior in a file of its own.
 //!
-//! A PEFT folder holds `adapter_config.json` and `adapter_model.safetensors`. Such a folder is read
+//! A PEFT folder has `adapter_config.json` and `adapter_model.safetensors`. Such a folder is read
 //! strictly into host memory, with the layers of a model that it adapts and their scales, and
-//! written so that PEFT loads it. The variational posterior, which PEFT does not
-//! know, is in a second safetensors file.
+//! written so that PEFT loads it. PEFT ignores the second safetensors file, which has
+//! the variational posterior.
 
 mod adapter;
 mod config;

@@ -1,5 +1,4 @@
-//! What a configuration says of a model: the module paths that it adapts, with their ranks and scales, and the names of
-//! tensors in `adapter_model.safetensors`.
+//! Modules that a configuration adapts, with their ranks and scales, and the names of tensors in `adapter_model.safetensors`.
 //!
 //! | Name | Tensor |
 //! |---|---|
@@ -24,7 +23,7 @@ const ADALORA_EPSILON: f64 = 1e-5;
 const PREFIX: &str = "base_model.model.";
 /// Ends of the names of the embeddings that PEFT saves along with an adapted or a resized one.
 const EMBEDDINGS: [&str; 2] = ["embed_tokens.weight", "lm_head.weight"];
-/// The part of a name under which PEFT holds the base's weight of an adapted layer.
+/// The part of a name for the base's weight of an adapted layer.
 const BASE_LAYER: &str = ".base_layer.";
 
 /// A configuration with its patterns compiled.
@@ -90,7 +89,7 @@ impl PeftConfig {
 }
 
 impl ModuleRules<'_> {
-    /// Whether the linear layer at `path` is adapted.
+    /// `true` if the linear layer at `path` is adapted.
     pub(super) fn targets(&self, path: &str) -> bool {
         let PeftConfig { target_modules, exclude_modules, .. } = self.config;
         let excluded = exclude_modules.as_ref();
@@ -126,10 +125,8 @@ impl ModuleRules<'_> {
                 (rank, rank, lora_alpha / root)
             }
             PeftMethod::AdaLora(adalora) => {
-                let kept = self.config.kept().iter().find(|(known, _)| known == path);
-                let count =
-                    |(_, flags): &(_, Vec<bool>)| flags.iter().filter(|&&flag| flag).count();
-                let rank = kept.map_or(adalora.init_r, count);
+                let count = |flags: &Vec<bool>| flags.iter().filter(|&&flag| flag).count();
+                let rank = adalora.kept.get(path).map_or(adalora.init_r, count);
                 (rank, adalora.init_r, adalora_scaling(lora_alpha, adalora.init_r))
             }
         }
@@ -141,12 +138,12 @@ pub(super) fn adalora_scaling(lora_alpha: f64, init_r: usize) -> f64 {
     lora_alpha / (init_r as f64 + ADALORA_EPSILON)
 }
 
-/// Whether a pattern key would match the path; an invalid pattern matches nothing.
+/// `true` if a pattern key matches the path; an invalid pattern matches nothing.
 pub(super) fn key_matches(key: &str, path: &str) -> bool {
     compile_key("rank_pattern", key).is_ok_and(|pattern| pattern.is_match(path))
 }
 
-/// Whether the module at `path` is one of the targets, which have the `pattern` if they are a text.
+/// `true` if the module at `path` is one of the targets, which have the `pattern` if they are a text.
 fn is_meant(targets: &TargetModules, pattern: Option<&Regex>, path: &str) -> bool {
     match targets {
         TargetModules::Names(names) => names.iter().any(|name| {
@@ -179,7 +176,7 @@ fn compile(key: &'static str, pattern: &str, full: &str) -> Result<Regex, Error>
     })
 }
 
-/// Which factor of the update.
+/// A factor of the update.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Factor {
     A,
@@ -195,7 +192,7 @@ impl Factor {
     }
 }
 
-/// What a name stands for.
+/// Meaning of a tensor's name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Key {
     /// A factor of the module at `path`.
@@ -223,7 +220,7 @@ pub(super) fn saved_key(parameter: &str) -> String {
     format!("{PREFIX}{parameter}")
 }
 
-/// Name of a weight of the base, which stands below an adapter or not.
+/// Name of a weight of the base, with the part `base_layer` if its layer is adapted.
 pub(super) fn base_key(parameter: &str, is_adapted: impl Fn(&str) -> bool) -> String {
     match parameter.rsplit_once('.').filter(|(path, _)| is_adapted(path)) {
         Some((path, end)) => format!("{PREFIX}{path}{BASE_LAYER}{end}"),

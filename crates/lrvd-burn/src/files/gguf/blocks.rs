@@ -22,7 +22,7 @@ pub(crate) struct GgufType {
     name: &'static str,
     /// Values in a block, and bytes of it.
     pub(super) block: (usize, usize),
-    /// What a tensor is on the host: quantised ones are widened to single precision.
+    /// Element type on the host: single precision for quantised ones.
     pub(crate) dtype: HostDType,
     unpack: Option<Unpack>,
 }
@@ -54,8 +54,8 @@ const fn quantised(
     bytes: usize,
     unpack: Unpack,
 ) -> GgufType {
-    let (block, dtype) = ((elements, bytes), HostDType::F32);
-    GgufType { number, name, block, dtype, unpack: Some(unpack) }
+    let block = (elements, bytes);
+    GgufType { number, name, block, dtype: HostDType::F32, unpack: Some(unpack) }
 }
 
 impl GgufType {
@@ -70,7 +70,7 @@ impl GgufType {
     }
 
     /// Whole blocks as little-endian values of the type on the host.
-    pub(crate) fn widen(&self, bytes: Vec<u8>) -> Vec<u8> {
+    pub(crate) fn dequantize(&self, bytes: Vec<u8>) -> Vec<u8> {
         let (Some(unpack), (elements, size)) = (self.unpack, self.block) else { return bytes };
         let mut values = [0.0_f32; K];
         let mut out = Vec::with_capacity(bytes.len() / size * elements * size_of::<f32>());
@@ -137,7 +137,7 @@ fn q3_k(block: &[u8], out: &mut [f32]) {
         let low = (scales[part % 8] >> (4 * (part / 8))) & 15;
         let high = (scales[8 + part % 4] >> (2 * (part / 4))) & 3;
         let step = d * (f32::from(low | (high << 4)) - 32.0);
-        // A bit that is set stands for no offset.
+        // A bit that is set means no offset.
         let offset = if (high_bits[element % 32] >> (element / 32)) & 1 == 0 { 4.0 } else { 0.0 };
         *value = step * (f32::from(two_bits(quants, element)) - offset);
     }

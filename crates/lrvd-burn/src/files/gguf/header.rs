@@ -81,7 +81,7 @@ pub(crate) fn unusable(path: &Path, what: impl Display) -> Error {
     Error::file(path, format!("is not a usable GGUF file: {what}"))
 }
 
-/// A file that knows how much of it is left.
+/// A file with its length and position.
 struct Source<'a, R> {
     input: R,
     path: &'a Path,
@@ -190,7 +190,7 @@ impl<R: Read> Source<'_, R> {
         Ok((kind, shape, offset, bytes))
     }
 
-    /// Puts the tensors behind `data_start`: every one lies within the file, and no two share a byte.
+    /// Puts the tensors behind `data_start`: every one is within the file, and no two share a byte.
     fn place(&self, data_start: u64, tensors: &mut Tensors) -> Result<(), Error> {
         let mut places: Vec<_> = tensors.iter_mut().collect();
         places.sort_by_key(|(_, entry)| entry.2);

@@ -37,7 +37,6 @@ fn written(config: &PeftConfig) -> String {
 
 #[rstest]
 #[case(LORA, "revision", "\"v1\"")]
-#[case(ADALORA, "revision", "\"v1\"")]
 #[case(LORA, "lora_dropout", "0.1")]
 #[case(LORA, "layers_to_transform", "3")]
 #[case(LORA, "exclude_modules", "\".*1.*\"")]
