@@ -8,15 +8,16 @@ use burn::nn::{Embedding, EmbeddingConfig, LayerNorm, LayerNormConfig};
 use burn::optim::{AdamWConfig as BurnAdamW, GradientsParams, ModuleOptimizer};
 use burn::tensor::{Device, Gradients, Int, Tensor, activation};
 use lrvd_burn::adapter::{AdapterConfig, AdapterKind};
-use lrvd_burn::model::NamedModule;
+use lrvd_burn::model::{NamedModule, attach_adapters, total_kl, with_pass};
 use lrvd_burn::optimizer::{AdamW, AdamWConfig, NamedGradients};
 use lrvd_burn::sampling::{Pass, Scheme};
-use lrvd_burn::{attach, kl, nn, trainable, unfreeze, with_pass};
+use lrvd_burn::{Prior, nn};
+use lrvd_core::kl::KlReduction;
 use lrvd_core::noise::{NoiseKey, fill_normal};
 use serde_json::Value;
 
 use crate::model::Architecture;
-use crate::trainer::{LEARNING_RATE, LORA_ALPHA, Method, equal_rates};
+use crate::trainer::{LEARNING_RATE, LORA_ALPHA, Method, equal_rates, trainable};
 
 /// The layers with an adapter.
 const TARGETS: [&str; 6] = ["query", "key", "value", "output", "inner", "outer"];
@@ -159,9 +160,18 @@ fn fill(
     });
 }
 
+/// Lets the head train.
+fn unfreeze_head(model: &mut impl NamedModule) {
+    model.visit_parameters_mut(&mut |p| {
+        if p.name.starts_with("head.") {
+            p.value.set_trainable(true);
+        }
+    });
+}
+
 /// The encoder under training.
 pub enum EncoderTrainer {
-    /// With [`attach`], and our optimizer.
+    /// With our adapters and our optimizer.
     Ours(Ours),
     /// With Burn's `apply_lora`, and Burn's optimizer.
     Burns(Burns),
@@ -207,7 +217,8 @@ impl EncoderTrainer {
             });
             let lora = Lora::new(rank, LORA_ALPHA);
             let lora = lora.set_param_group(ParamGroup::from_paths(targets));
-            let mut model = unfreeze(model.apply_lora(lora), &["head"])?;
+            let mut model = model.apply_lora(lora);
+            unfreeze_head(&mut model);
             fill(&mut model, 2, |name, _| name.ends_with(".lora.a"), factor_std);
             let optimizer = BurnAdamW::new().with_weight_decay(0.0).with_epsilon(EPSILON).init();
             return Ok(Self::Burns(Burns { model, optimizer }));
@@ -217,8 +228,9 @@ impl EncoderTrainer {
             _ => (AdapterKind::Lora { b_bound: 0.0 }, Scheme::Mean),
         };
         let adapter = AdapterConfig { kind, rank, lora_alpha: LORA_ALPHA, dropout: 0.0 };
-        let model = Encoder::<nn::Linear>::new(&config, &device)?;
-        let mut model = unfreeze(attach(model, adapter, TARGETS, 2)?, &["head"])?;
+        let mut model = Encoder::<nn::Linear>::new(&config, &device)?.freeze();
+        attach_adapters(&mut model, &TARGETS.into(), &adapter, NoiseKey::new(2))?;
+        unfreeze_head(&mut model);
         fill(&mut model, 2, |name, _| name.ends_with(".lora_A"), factor_std);
         let optimizer = AdamW::new(AdamWConfig::default(), equal_rates());
         Ok(Self::Ours(Ours { model, optimizer, scheme }))
@@ -226,11 +238,10 @@ impl EncoderTrainer {
 
     /// Number of values that a step updates.
     pub fn trainable(&self) -> usize {
-        let all = match self {
+        match self {
             Self::Ours(Ours { model, .. }) => trainable(model),
             Self::Burns(Burns { model, .. }) => trainable(model),
-        };
-        all.into_iter().map(|(_, values)| values).sum()
+        }
     }
 
     /// Forward, backward and update; returns the seconds of the forward part and the loss.
@@ -245,7 +256,7 @@ impl EncoderTrainer {
             Self::Ours(Ours { model, optimizer, scheme }) => {
                 let pass = Pass::sampled(*scheme, NoiseKey::new(7).at_step(number as u32));
                 let mut loss = with_pass(model, pass)?.loss(ids, labels);
-                if let Some(kl) = kl(model)? {
+                if let Some(kl) = total_kl(model, Prior::LogUniform, KlReduction::Element)? {
                     loss = loss + kl.mul_scalar(1e-6);
                 }
                 let forward = begun.elapsed().as_secs_f64();

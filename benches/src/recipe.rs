@@ -7,17 +7,15 @@ use burn::tensor::{Device, Int, Tensor, TensorData};
 use clap::ValueEnum;
 use lrvd_bench::method::MethodName;
 use lrvd_bench::suite::{DryRun, Profile, Suite, SuiteOptions};
-use lrvd_burn::Scheme;
 use lrvd_burn::model::NamedModule as _;
 use lrvd_burn::train::{
-    AdaLora, BayesLora, Event, Examples, Lora, Method, OrderConfig, Ordered, RankSearch, Run,
+    AdaLora, BayesLoraMethod, Event, Examples, Lora, Method, OrderConfig, Ordered, RankSearch, Run,
     Subset, Targets, TrainConfig, UpdatePhase, Watch,
 };
+use lrvd_burn::{BayesLora, Scheme};
 use lrvd_core::adalora::AdaLoraConfig;
-use lrvd_core::kl::KlReduction;
 use lrvd_core::moments::CrossTerm;
 use lrvd_core::noise::{Generator, NoiseKey};
-use lrvd_core::schedule::KlSchedule;
 use lrvd_models::{AutoModel, TokenBatch};
 
 use crate::model::{Architecture, model};
@@ -60,15 +58,8 @@ impl Recipe {
         steps: usize,
     ) -> Result<Box<dyn Method<AutoModel>>, lrvd_burn::Error> {
         let bayes = |scheme| -> Result<Box<dyn Method<AutoModel>>, lrvd_burn::Error> {
-            let kl = KlSchedule::constant(0.1)?;
-            Ok(Box::new(BayesLora {
-                rank,
-                scheme,
-                kl,
-                kl_reduction: KlReduction::Element,
-                pruning: None,
-                ..BayesLora::default()
-            }))
+            let posterior = BayesLora { scheme: Some(scheme), ..BayesLora::new(rank) };
+            Ok(Box::new(BayesLoraMethod { pruning: None, ..posterior.into() }))
         };
         let lora = Lora { rank, ..Lora::default() };
         Ok(match self {
@@ -225,7 +216,7 @@ pub fn train(
     let dtype = burn::tensor::DType::F32;
     let base = model(architecture, None, None, device, dtype.into())?;
     let method = recipe.method(rank, steps)?;
-    let mut run = Run::with(base, method, &architecture.targets(), &config)?;
+    let mut run = Run::new(base, method, &architecture.targets(), &config)?;
     if recipe == Recipe::Search {
         let refine_steps = if holds_out { (REFINE * steps as f64) as usize } else { 0 };
         run = run.searching(RankSearch { refine_steps, ..RankSearch::default() })?;

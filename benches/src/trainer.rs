@@ -6,11 +6,10 @@ use std::time::Instant;
 use burn::tensor::{Device, Tensor, activation};
 use clap::ValueEnum;
 use lrvd_burn::adapter::{AdapterConfig, AdapterKind, Prior};
-use lrvd_burn::model::total_kl;
+use lrvd_burn::model::{NamedModule, TrainableCounts, total_kl, trainable_counts};
 use lrvd_burn::optimizer::{AdamW, AdamWConfig, GroupRates, NamedGradients, ParameterGroups};
 use lrvd_burn::sampling::{Pass, Scheme};
 use lrvd_burn::train::Model;
-use lrvd_burn::trainable;
 use lrvd_core::kl::KlReduction;
 use lrvd_core::moments::CrossTerm;
 use lrvd_core::noise::NoiseKey;
@@ -21,6 +20,12 @@ use crate::model::{Architecture, model};
 pub(crate) const LEARNING_RATE: f64 = 1e-3;
 const CLIP: f64 = 0.1;
 pub(crate) const LORA_ALPHA: f64 = 16.0;
+
+/// Number of values of `model` that a step updates.
+pub(crate) fn trainable(model: &impl NamedModule) -> usize {
+    let TrainableCounts { adapter, posterior, head, backbone } = trainable_counts(model);
+    adapter + posterior + head + backbone
+}
 
 /// A method of training with its sampling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -94,7 +99,7 @@ impl Trainer {
 
     /// Number of values that a step updates.
     pub fn trainable(&self) -> usize {
-        trainable(&self.model).into_iter().map(|(_, values)| values).sum()
+        trainable(&self.model)
     }
 
     /// Forward, backward, clipping and update; returns the seconds of the forward part, and the loss.
@@ -124,7 +129,6 @@ impl Trainer {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use burn::tensor::DType;
-    use lrvd_burn::model::NamedModule;
 
     use super::*;
     use crate::model::batch;

@@ -16,17 +16,12 @@ use lrvd_burn::burn::nn::transformer::{
     TransformerEncoder, TransformerEncoderConfig, TransformerEncoderInput,
 };
 use lrvd_burn::burn::nn::{Embedding, EmbeddingConfig, Linear, LinearConfig};
+use lrvd_burn::burn::optim::AdamWConfig;
 use lrvd_burn::burn::tensor::activation::log_softmax;
 use lrvd_burn::burn::tensor::{Device, Int, Tensor, TensorData};
 use lrvd_burn::core::noise::{Generator, NoiseKey, fill_normal};
-use lrvd_burn::core::prune::PruneRule;
 use lrvd_burn::model::NamedModule;
-use lrvd_burn::optimizer::{AdamW, AdamWConfig, NamedGradients};
-use lrvd_burn::peft::PosteriorRun;
-use lrvd_burn::train::TrainConfig;
-use lrvd_burn::{
-    AdapterConfig, Pass, Scheme, attach, kl, load, predict, prune, ranks, save, unfreeze, with_pass,
-};
+use lrvd_burn::{BayesLora, Prediction, Tuned};
 
 const VOCABULARY: usize = 16;
 const TOKENS: usize = 8;
@@ -35,8 +30,6 @@ const CLASSES: usize = 3;
 const ROWS: usize = 512;
 const BATCH: usize = 64;
 const STEPS: usize = 120;
-/// Factor of the KL divergence in the evidence lower bound.
-const KL_WEIGHT: f64 = 0.05;
 const SEED: u64 = 7;
 
 #[derive(Module, Debug)]
@@ -92,57 +85,44 @@ fn data(device: &Device) -> (Tensor<2, Int>, Tensor<2>) {
 }
 
 /// Trains an adapter and writes it into `folder`: the losses of all steps, and the model.
-pub(crate) fn train(folder: &Path) -> Result<(Vec<f64>, Classifier), Box<dyn Error>> {
+pub(crate) fn train(folder: &Path) -> Result<(Vec<f64>, Tuned<Classifier>), lrvd_burn::Error> {
     let device = Device::flex().autodiff();
-    let config = AdapterConfig { rank: 8, ..AdapterConfig::default() };
-    let targets = ["query", "value", "linear_inner"];
-    let model = attach(Classifier::pretrained(&device), config, targets, SEED)?;
-    let mut model = unfreeze(model, &["head"])?;
-    let mut optimizer = AdamW::new(AdamWConfig::default(), TrainConfig::default().groups);
+    let config = BayesLora { kl_weight: 0.05, ..BayesLora::new(8) };
+    let adaptation = config.targets(["query", "value", "linear_inner"]).unfreeze(["head"]);
+    let mut tuned = adaptation.attach(Classifier::pretrained(&device), SEED)?;
+    let mut optimizer = AdamWConfig::new().init();
     let (ids, labels) = data(&device);
     let mut losses = Vec::new();
     for step in 0..STEPS {
         let first = step * BATCH % ROWS;
-        let key = NoiseKey::new(SEED).at_step(step as u32);
-        let drawn = with_pass(&model, Pass::sampled(Scheme::PerBatch, key))?;
-        let logits = drawn.forward(ids.clone().narrow(0, first, BATCH));
+        let logits = tuned.draw(step).forward(ids.clone().narrow(0, first, BATCH));
         let labels = labels.clone().narrow(0, first, BATCH);
-        let mut loss = (log_softmax(logits, 1) * labels).sum() / -(BATCH as f64);
-        if let Some(kl) = kl(&model)? {
-            loss = loss + kl * (KL_WEIGHT / ROWS as f64);
-        }
-        let mut gradients = NamedGradients::collect(&model, &loss.backward());
-        let norm = gradients.global_norm();
-        gradients.clip(norm, 1.0);
-        optimizer.step(&mut model, &gradients, 1.0);
-        losses.push(loss.into_scalar::<f64>());
+        let nll = (log_softmax(logits, 1) * labels).sum() / -(BATCH as f64);
+        let loss = nll + tuned.kl(ROWS)?;
+        losses.push(loss.clone().into_scalar::<f64>());
+        tuned.step(&mut optimizer, 2e-3, loss);
     }
-    prune(&mut model, &PruneRule::default(), Some(&mut optimizer))?;
-    let run = PosteriorRun {
-        scheme: Some(Scheme::PerBatch),
-        kl_weight: Some(KL_WEIGHT),
-        seed: Some(SEED),
-        ..PosteriorRun::default()
-    };
-    save(&model, folder, run)?;
-    Ok((losses, model))
+    tuned.prune()?;
+    tuned.save(folder)?;
+    Ok((losses, tuned))
 }
 
 /// A fresh model with the adapter in `folder`.
-pub(crate) fn loaded(folder: &Path) -> Result<Classifier, lrvd_burn::Error> {
-    Ok(load(Classifier::pretrained(&Device::flex()), folder)?.0)
+pub(crate) fn loaded(folder: &Path) -> Result<Tuned<Classifier>, lrvd_burn::Error> {
+    Tuned::load(Classifier::pretrained(&Device::flex()), folder)
 }
 
-/// What ten draws say of the first rows: class, probability and mutual information.
-pub(crate) fn answers(model: &Classifier) -> Result<Vec<String>, Box<dyn Error>> {
+/// Answers to the first rows by ten draws: class, probability and mutual information.
+pub(crate) fn answers(tuned: &Tuned<Classifier>) -> Result<Vec<String>, lrvd_burn::Error> {
     let (ids, _) = data(&Device::flex());
-    let logits = predict(model, 10, SEED, |model| model.forward(ids.clone()))?;
+    let batches = ids.split(BATCH, 0);
+    let prediction: Prediction = tuned.predict(10, batches, |net, ids| net.forward(ids.clone()))?;
     let line = |answer: &lrvd_burn::train::ClassAnswer| {
         let information = answer.mutual_information.unwrap_or(f64::NAN);
         let probability = answer.probabilities[answer.class];
         format!("class {} with {probability:.3}, {information:.4} nats", answer.class)
     };
-    Ok(logits.classes()?.iter().take(3).map(line).collect())
+    Ok(prediction.classes()?.iter().take(3).map(line).collect())
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -152,9 +132,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let folder = tempfile::tempdir()?;
     let folder = folder.path().join("adapter");
-    let (losses, model) = train(&folder)?;
+    let (losses, tuned) = train(&folder)?;
     println!("loss {:.3} -> {:.3} in {STEPS} steps", losses[0], losses[STEPS - 1]);
-    for (path, rank) in ranks(&model) {
+    for (path, rank) in tuned.ranks() {
         println!("{path}: rank {rank} of 8");
     }
     let fresh = Command::new(std::env::current_exe()?).arg(&folder).output()?;

@@ -12,10 +12,10 @@ use lrvd_burn::core::noise::{NoiseKey, fill_normal_f64};
 use lrvd_burn::model::Names;
 use lrvd_burn::parameters::Group;
 use lrvd_burn::train::{
-    BayesLora, ClassAnswer, Event, Inputs, Model, OrderConfig, Ordered, ProgressSink, Rows, Run,
-    Targets, TrainConfig, Watch,
+    ClassAnswer, Event, Inputs, Model, OrderConfig, Ordered, ProgressSink, Rows, Targets,
+    TrainConfig, Watch,
 };
-use lrvd_burn::{AdaptedLinear, Pass, Selection};
+use lrvd_burn::{AdaptedLinear, BayesLora, Pass};
 
 const WIDTH: usize = 32;
 const CLASSES: usize = 4;
@@ -86,9 +86,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (train, validation) = (examples(10, 512), examples(11, 256));
     let config = TrainConfig { steps: 800, evaluate_every: 200, ..TrainConfig::default() };
     let mut batches = Ordered::new(&train, OrderConfig::shuffled(32), config.seed)?;
-    let targets = Selection::Names(vec!["first".into(), "second".into()]);
-    let method = BayesLora { rank: 12, ..BayesLora::default() };
-    let mut run = Run::new(Net::pretrained(), method, &targets, &config)?;
+    let adaptation = BayesLora::new(12).targets(["first", "second"]);
+    let mut run = adaptation.run(Net::pretrained(), &config)?;
     let mut shown = Lines;
     let mut watch =
         Watch { validation: Some(&validation), sink: Some(&mut shown), ..Watch::default() };

@@ -15,7 +15,6 @@ use std::error::Error;
 use std::path::Path;
 
 use classifier::{Net, examples};
-use lrvd_burn::Selection;
 use lrvd_burn::burn::data::dataloader::DataLoaderBuilder;
 use lrvd_burn::burn::data::dataloader::batcher::Batcher;
 use lrvd_burn::burn::data::dataset::InMemDataset;
@@ -25,9 +24,9 @@ use lrvd_burn::burn::train::metric::LossMetric;
 use lrvd_burn::burn::train::{ExecutionStrategy, Learner, SupervisedTraining};
 use lrvd_burn::burn_train::{Learning, StepMetric};
 use lrvd_burn::core::prune::PruneSchedule;
-use lrvd_burn::core::schedule::KlSchedule;
 use lrvd_burn::optimizer::{GroupRates, ParameterGroups};
-use lrvd_burn::train::{Batch, BayesLora, Examples, Pruning, Rows, TrainConfig};
+use lrvd_burn::train::{Batch, BayesLoraMethod, Examples, Pruning, Rows, TrainConfig};
+use lrvd_burn::{BayesLora, Run};
 
 const BATCH: usize = 32;
 const EXAMPLES: usize = 512;
@@ -66,16 +65,12 @@ pub(crate) fn train(folder: &Path, epochs: usize) -> Result<Vec<(String, usize)>
     };
     let config = TrainConfig { steps, seed: 1, groups, ..TrainConfig::default() };
     let every = (steps / 8).max(1) as u64;
-    let method = BayesLora {
-        rank: 8,
-        initial: -4.0,
-        kl: KlSchedule::constant(1.0)?,
-        pruning: Some(Pruning::at(PruneSchedule::new(every, every, None)?)),
-        ..BayesLora::default()
-    };
-    let targets = Selection::Names(vec!["first".into(), "second".into()]);
-    let (net, stop) = (Net::pretrained(), training.interrupter());
-    let model = Learning::new(net, method, &targets, &config, EXAMPLES, stop)?;
+    let posterior = BayesLora { initial: -4.0, kl_weight: 1.0, ..BayesLora::new(8) };
+    let pruning = Some(Pruning::at(PruneSchedule::new(every, every, None)?));
+    let method = BayesLoraMethod { pruning, ..posterior.into() };
+    let targets = ["first", "second"].into();
+    let run = Run::new(Net::pretrained(), Box::new(method), &targets, &config)?;
+    let model = Learning::new(run, EXAMPLES, training.interrupter())?;
     // The optimizer is lrvd's own; burn-train's schedule is the factor of its rates.
     let result = training.launch(Learner::new(model, AdamWConfig::new().init(), 1.0));
     if let Some(error) = &result.error {

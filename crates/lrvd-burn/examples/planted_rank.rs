@@ -26,17 +26,16 @@ use lrvd_burn::core::metrics::Predictions;
 use lrvd_burn::core::noise::{Generator, NoiseKey, Stream};
 use lrvd_burn::core::posterior::clamp_log_variance;
 use lrvd_burn::core::prune::{PruneRule, StatisticAggregate, StatisticOptions};
-use lrvd_burn::core::schedule::{KlDivisor, KlSchedule};
 use lrvd_burn::core::svd::{SingularFactors, singular_factors};
 use lrvd_burn::core::{Factors, Posterior as CorePosterior};
 use lrvd_burn::gauge::rotate_to_singular_basis;
 use lrvd_burn::optimizer::GroupRates;
 use lrvd_burn::parameters::ParameterValue as _;
 use lrvd_burn::train::{
-    BayesLora, Inputs, Method, Model, OrderConfig, Ordered, RankChange, Rows, Run, Setup,
+    BayesLoraMethod, Inputs, Method, Model, OrderConfig, Ordered, RankChange, Rows, Run, Setup,
     StepSizes, StepState, Targets, Terms, TrainConfig, UpdatePhase, Watch, directions, keep,
 };
-use lrvd_burn::{AdaptedLinear, Pass, Scheme, Selection, prune, ranks};
+use lrvd_burn::{AdaptedLinear, BayesLora, Pass, Scheme, Selection, prune, ranks};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -225,7 +224,7 @@ impl Model for Student {
 /// weight from then on: the KL of a shared variance is driven by the least certain entry of the rank, which is too much for a
 /// weak direction, while spread ranks need the full weight to become few.
 struct Rotated {
-    posterior: BayesLora,
+    posterior: BayesLoraMethod,
     after: usize,
 }
 
@@ -376,18 +375,16 @@ pub(crate) fn recover(config: &Config, device: &Device) -> Result<Recovery, Box<
     let task = Task::new(config, device);
     let steps = config.steps * config.layers;
     let half = (steps as f64 / 2.0).round();
-    let method = BayesLora {
-        rank: INITIAL_RANK,
+    let posterior = BayesLora {
         lora_alpha: INITIAL_RANK as f64,
         noise_rate_factor: 1.0,
         prior: Prior::Ard { scales: ArdScales::Shared, hyper: ArdHyper::EmpiricalBayes },
-        kl: KlSchedule::linear_warmup(1.0, half as u32)?,
-        kl_divisor: KlDivisor::NTrain,
-        scheme: Scheme::Nested,
-        pruning: None,
-        ..BayesLora::default()
+        kl_weight: 1.0,
+        scheme: Some(Scheme::Nested),
+        ..BayesLora::new(INITIAL_RANK)
     };
-    let method = Rotated { posterior: method, after: half.max(1.0) as usize };
+    let posterior = BayesLoraMethod { kl_warmup: half as u32, pruning: None, ..posterior.into() };
+    let method = Rotated { posterior, after: half.max(1.0) as usize };
     let mut training = TrainConfig {
         steps,
         seed: config.seed,
@@ -398,7 +395,7 @@ pub(crate) fn recover(config: &Config, device: &Device) -> Result<Recovery, Box<
     };
     training.groups.adapter = GroupRates { learning_rate: 1e-2, weight_decay: 0.0 };
     let paths = (0..config.layers).map(|layer| format!("layer.{layer}")).collect();
-    let mut run = Run::new(task.student, method, &Selection::Paths(paths), &training)?;
+    let mut run = Run::new(task.student, Box::new(method), &Selection::Paths(paths), &training)?;
     let mut batches = Ordered::new(&task.train, OrderConfig::shuffled(BATCH), config.seed)?;
     let start = Instant::now();
     run.fit(&mut batches, &mut Watch::default())?;

@@ -1,28 +1,27 @@
 //! Variational low-rank adapters for Burn.
 //!
-//! A pretrained linear layer becomes an [`adapter::AdaptedLinear`]: its frozen weight plus an
-//! optional low-rank update, which may carry a Gaussian posterior over its rank directions. The
-//! posterior says which directions matter; [`prune()`] removes the others for real.
+//! [`BayesLora`] puts adapters with a Gaussian posterior over their rank directions on the linear layers of any Burn module.
+//! The result is a [`Tuned`] model: it is trained by any of Burn's optimizers, loses the ranks that are mostly noise, is saved
+//! as PEFT saves, and predicts with as many draws from the posterior as asked for.
 //!
-//! | Module | What it answers |
+//! | Module | Content |
 //! |---|---|
-//! | [`adapter`] | what is attached to a layer, and its forward pass and KL |
-//! | [`train`] | the loop, checkpoints, resume and prediction, for any model |
-//! | [`sampling`] | how noise enters one forward pass |
-//! | [`tune`], [`nn`] | how any Burn module is fine-tuned |
-//! | [`model`], [`parameters`] | how a model of yours takes part |
-//! | [`objective`], [`optimizer`] | what is minimised, and by what |
-//! | [`mod@prune`], [`adalora`] | how ranks are pruned |
-//! | [`gauge`] | adapters rotated to the singular directions of their update |
-//! | [`peft`], [`files`] | how adapters come from and go to disk |
-//! | [`text`] | names from files, for terminals and Markdown |
-//! | [`ops`] | the fused operators |
-//! | [`device`] | devices by name |
+//! | [`tuned`], [`bayes_lora`], [`selection`] | a tuned model, its configuration, and the choice of its layers |
+//! | [`train`] | the ready-made loop: checkpoints, exact resume, prediction |
+//! | [`adapter`], [`nn`] | adapters of a layer, their forward pass and divergence |
+//! | [`sampling`] | noise of one forward pass |
+//! | [`model`], [`parameters`] | walks over the layers and parameters of a model |
+//! | [`objective`], [`optimizer`] | the objective, and an AdamW as PyTorch's |
+//! | [`mod@prune`], [`adalora`] | removal of ranks |
+//! | [`peft`], [`files`] | adapters and tensors on disk |
+//! | [`ops`] | fused operators |
+//! | [`device`], [`text`] | devices by name; names from files, for terminals and Markdown |
 //! | `burn_train` | metrics and a step for burn-train's learner (feature `train`) |
-//! | `schema` | JSON schemas of what settings files hold (feature `schema`) |
+//! | `schema` | JSON schemas of settings files (feature `schema`) |
 
 pub mod adalora;
 pub mod adapter;
+pub mod bayes_lora;
 #[cfg(feature = "train")]
 pub mod burn_train;
 pub mod device;
@@ -44,7 +43,7 @@ pub mod schema;
 pub mod selection;
 pub mod text;
 pub mod train;
-pub mod tune;
+pub mod tuned;
 
 pub use burn;
 pub use lrvd_core as core;
@@ -52,11 +51,12 @@ pub use lrvd_core as core;
 pub use error::Error;
 
 pub use adapter::{AdaptedLinear, AdapterConfig, AdapterKind, Prior};
+pub use bayes_lora::BayesLora;
 pub use model::{NamedModule, attach_adapters, ranks, total_kl};
 pub use sampling::{Pass, Scheme};
 pub use selection::Selection;
-pub use train::{BayesLora, Prediction, Run, TrainConfig};
-pub use tune::{attach, kl, load, predict, prune, save, trainable, unfreeze, with_pass};
+pub use train::{Prediction, Run, TrainConfig};
+pub use tuned::Tuned;
 
 /// The examples of the guides and of the README, run as tests.
 #[cfg(all(doctest, feature = "flex"))]

@@ -13,11 +13,10 @@ use burn::train::{Interrupter, TrainStep};
 use lrvd_burn::burn_train::{Learning, StepMetric, StepOutput};
 use lrvd_burn::model::NamedModule;
 use lrvd_burn::optimizer::{AdamWConfig, GroupRates, ParameterGroups};
-use lrvd_burn::train::{BayesLora, Examples, Targets, TrainConfig};
-use lrvd_burn::{Scheme, Selection};
+use lrvd_burn::train::{Examples, Targets, TrainConfig};
+use lrvd_burn::{BayesLora, Scheme};
 use lrvd_core::metrics::{Predictions, softmax};
 use lrvd_core::noise::{NoiseKey, fill_normal};
-use lrvd_core::schedule::KlSchedule;
 
 use example::classifier;
 
@@ -178,12 +177,9 @@ fn updated(first: Option<usize>) -> Vec<f64> {
         ..TrainConfig::default().groups
     };
     let config = TrainConfig { gradient_clip: None, optimizer, groups, ..TrainConfig::default() };
-    let kl = KlSchedule::constant(30.0).unwrap();
-    let method =
-        BayesLora { rank: 4, scheme: Scheme::Mean, kl, pruning: None, ..BayesLora::default() };
-    let targets = Selection::Names(vec!["first".into(), "second".into()]);
-    let net = classifier::Net::pretrained();
-    let learning = Learning::new(net, method, &targets, &config, 64, Interrupter::new()).unwrap();
+    let posterior = BayesLora { kl_weight: 30.0, scheme: Some(Scheme::Mean), ..BayesLora::new(4) };
+    let run = posterior.targets(["first", "second"]).run(classifier::Net::pretrained(), &config);
+    let learning = Learning::new(run.unwrap(), 64, Interrupter::new()).unwrap();
     let before = values(&learning.model);
     let all: Vec<usize> = (0..16).collect();
     for part in first.map_or(vec![&all[..]], |first| vec![&all[..first], &all[first..]]) {

@@ -11,22 +11,21 @@ mod any_model;
 mod planted_rank;
 
 use lrvd_burn::burn::tensor::Device;
-use lrvd_burn::ranks;
 use planted_rank::{Config, InputLaw, recover, report};
 
 #[test]
 fn a_model_of_burns_own_layers_is_tuned_pruned_saved_and_loaded() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path().join("adapter");
-    let (losses, model) = any_model::train(&folder).unwrap();
+    let (losses, tuned) = any_model::train(&folder).unwrap();
     let mean = |losses: &[f64]| losses.iter().sum::<f64>() / losses.len() as f64;
     let [first, last] = [&losses[..10], &losses[losses.len() - 10..]].map(mean);
     assert!(last < 0.5 * first, "loss {first} -> {last}");
-    let ranks = ranks(&model);
+    let ranks = tuned.ranks();
     let total: usize = ranks.iter().map(|(_, rank)| rank).sum();
     assert!(ranks.len() == 6 && total > 0 && total < 6 * 8, "{ranks:?}");
     let loaded = any_model::loaded(&folder).unwrap();
-    let [trained, loaded] = [&model, &loaded].map(|model| any_model::answers(model).unwrap());
+    let [trained, loaded] = [&tuned, &loaded].map(|tuned| any_model::answers(tuned).unwrap());
     assert_eq!(trained, loaded);
 }
 

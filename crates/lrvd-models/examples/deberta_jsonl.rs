@@ -17,7 +17,7 @@ use lrvd_burn::files::WeightStore;
 use lrvd_burn::train::{
     Event, Examples, Inputs, OrderConfig, Ordered, ProgressSink, Targets, Watch,
 };
-use lrvd_burn::{BayesLora, Run, Selection, TrainConfig, ranks};
+use lrvd_burn::{BayesLora, TrainConfig, ranks};
 use lrvd_core::noise::NoiseKey;
 use lrvd_models::TokenBatch;
 use lrvd_models::deberta::{ADAPTER_TARGETS, DebertaClassifier, DebertaConfig};
@@ -127,8 +127,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let seed = NoiseKey::new(settings.seed);
     let (model, _) =
         DebertaClassifier::from_pretrained(&store, &config, seed, &Device::flex(), DType::F32)?;
-    let targets = Selection::Names(ADAPTER_TARGETS.map(str::to_owned).to_vec());
-    let mut run = Run::new(model, BayesLora::default(), &targets, &settings)?;
+    let mut run = BayesLora::default().targets(ADAPTER_TARGETS).run(model, &settings)?;
     let mut batches = Ordered::new(&train, OrderConfig::shuffled(16), settings.seed)?;
     let mut shown = Lines;
     let mut watch =

@@ -15,12 +15,12 @@
 //! equations); Molchanov et al. 2017, arXiv:1701.05369 (a variance per entry); MacKay 1995 (relevance
 //! determination).
 
+use lrvd_burn::BayesLora;
 use lrvd_burn::adapter::Prior;
-use lrvd_burn::train::{AdaLora, BayesLora, Lora, Pruning, RankSearch};
+use lrvd_burn::train::{AdaLora, BayesLoraMethod, Lora, Pruning, RankSearch};
 use lrvd_core::adalora::AdaLoraConfig;
 use lrvd_core::posterior::VariationalFamily;
 use lrvd_core::prune::PruneRule;
-use lrvd_core::schedule::KlSchedule;
 
 use super::RankRequest;
 use super::setup::rate_to_reach;
@@ -55,7 +55,7 @@ pub(super) fn adalora(config: &Config, request: RankRequest) -> Result<AdaLora> 
 }
 
 /// Without prunes there is no search either.
-pub(super) fn fixed(config: &Config, request: RankRequest) -> Result<BayesLora> {
+pub(super) fn fixed(config: &Config, request: RankRequest) -> Result<BayesLoraMethod> {
     let mut config = config.clone();
     config.prune.end = 0.0;
     if config.kl_weight == KlWeight::Auto {
@@ -64,19 +64,19 @@ pub(super) fn fixed(config: &Config, request: RankRequest) -> Result<BayesLora> 
     bayes_lora(&config, request)
 }
 
-pub(super) fn nts(config: &Config, request: RankRequest) -> Result<BayesLora> {
+pub(super) fn nts(config: &Config, request: RankRequest) -> Result<BayesLoraMethod> {
     bayes_lora(&noise_to_signal(config.clone())?, request)
 }
 
-pub(super) fn element(config: &Config, request: RankRequest) -> Result<BayesLora> {
+pub(super) fn element(config: &Config, request: RankRequest) -> Result<BayesLoraMethod> {
     bayes_lora(&of_family(config, VariationalFamily::ElementVariance), request)
 }
 
-pub(super) fn a_only(config: &Config, request: RankRequest) -> Result<BayesLora> {
+pub(super) fn a_only(config: &Config, request: RankRequest) -> Result<BayesLoraMethod> {
     bayes_lora(&of_family(config, VariationalFamily::AsymRankVariance), request)
 }
 
-pub(super) fn ard(config: &Config, request: RankRequest) -> Result<BayesLora> {
+pub(super) fn ard(config: &Config, request: RankRequest) -> Result<BayesLoraMethod> {
     let ArdSettings { scales, hyper } = config.methods.lrvd_ard;
     let prior = Prior::Ard { scales, hyper };
     let config = Config { prior, ..of_family(config, VariationalFamily::RankVariance) };
@@ -88,33 +88,33 @@ fn of_family(config: &Config, family: VariationalFamily) -> Config {
 }
 
 /// `BayesLoRA`. Its rank is that of the settings.
-pub(super) fn bayes_lora(config: &Config, _rank: RankRequest) -> Result<BayesLora> {
+pub(super) fn bayes_lora(config: &Config, _rank: RankRequest) -> Result<BayesLoraMethod> {
     let rule = PruneRule::new(config.prune.log_alpha_threshold, config.prune.min_rank)?;
-    let (kl, noise_rate_factor) = match config.kl_weight {
-        KlWeight::Fixed(weight) => {
-            let warmup = config.share(config.kl_warmup) as u32;
-            let factor = config.log_variance.learning_rate_factor;
-            (KlSchedule::linear_warmup(weight, warmup)?, factor)
-        }
-        KlWeight::Auto => (KlSchedule::default(), searched_noise_rate(config)?),
+    let (kl_weight, noise_rate_factor) = match config.kl_weight {
+        KlWeight::Fixed(weight) => (weight, config.log_variance.learning_rate_factor),
+        KlWeight::Auto => (0.0, searched_noise_rate(config)?),
     };
-    Ok(BayesLora {
+    let posterior = BayesLora {
         rank: config.initial_rank,
         lora_alpha: config.lora_alpha,
         dropout: config.adapter_dropout,
         family: config.family,
         initial: config.log_variance.initial,
         noise_rate_factor,
-        weight_decay: config.adapter_weight_decay,
         prior: config.prior,
         kl_reduction: config.kl_reduction,
-        kl,
+        kl_weight,
+        scheme: Some(config.training_scheme.scheme()),
+        rule,
+        statistic: config.statistic_options(),
+    };
+    Ok(BayesLoraMethod {
+        posterior,
+        weight_decay: config.adapter_weight_decay,
+        kl_warmup: config.share(config.kl_warmup) as u32,
         kl_divisor: config.kl_divisor,
-        scheme: config.training_scheme.scheme(),
         pruning: config.prune_schedule().map(|schedule| Pruning {
-            rule,
             schedule,
-            statistic: config.statistic_options(),
             placement: config.prune.placement,
             optimizer: config.prune.optimizer,
         }),
@@ -186,19 +186,20 @@ mod tests {
         // From -4 to 4: warm-up over 2 of 40 steps, then falling to 0, at a tenth of the rate.
         let reach: f64 = 0.5 + (2..40).map(|step| f64::from(40 - step) / 38.0).sum::<f64>();
         let expected = 8.0 / (1e-4 * reach);
-        let found = method.noise_rate_factor;
+        let found = method.posterior.noise_rate_factor;
         assert!((found / expected - 1.0).abs() < 1e-6, "{found} {expected}");
         let fixed = fixed(&config, RankRequest::Initial).unwrap();
-        assert_eq!(fixed.kl.weight(39), 0.01);
+        assert_eq!(fixed.posterior.kl_weight, 0.01);
         let ard = ard(&config, RankRequest::Initial).unwrap();
-        assert!(matches!(ard.prior, Prior::Ard { .. }), "{:?}", ard.prior);
+        assert!(matches!(ard.posterior.prior, Prior::Ard { .. }), "{:?}", ard.posterior.prior);
         let short = Config { steps: 2, ..config };
         assert_eq!(search(&short).refine_steps, 1);
         let mut plain = Config { kl_weight: KlWeight::Fixed(0.02), ..short };
         plain.log_variance.learning_rate_factor = 3.0;
         for build in [self::fixed, element, a_only, self::ard] {
             let method = build(&plain, RankRequest::Initial).unwrap();
-            assert_eq!((method.noise_rate_factor, method.kl.weight(39)), (3.0, 0.02));
+            let BayesLora { noise_rate_factor, kl_weight, .. } = method.posterior;
+            assert_eq!((noise_rate_factor, kl_weight), (3.0, 0.02));
         }
     }
 

@@ -97,7 +97,7 @@ impl RunStart<'_> {
             // A model that predicts a number has no head over the vocabulary.
             names.retain(|name| name != "lm_head");
         }
-        let run = train::Run::with(model, method, &targets, &config.training(self.seed))?;
+        let run = train::Run::new(model, method, &targets, &config.training(self.seed))?;
         let run = match self.method.search(config) {
             Some(search) => run.searching(search)?,
             None => run,

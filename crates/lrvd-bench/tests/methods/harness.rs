@@ -158,7 +158,7 @@ impl Bench {
     pub(crate) fn fresh(&self, method: MethodName) -> RunState {
         let targets = self.config.target_modules.layers();
         let settings = self.config.training(self.seed);
-        let run = Run::with(self.model(), self.build(method), &targets, &settings).unwrap();
+        let run = Run::new(self.model(), self.build(method), &targets, &settings).unwrap();
         match method.search(&self.config) {
             Some(search) => run.searching(search).unwrap(),
             None => run,

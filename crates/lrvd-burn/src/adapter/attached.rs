@@ -41,7 +41,7 @@ impl AdapterSlot {
 /// A Burn [`Reparameterization`] of a linear layer's weight `[d_input, d_output]`.
 ///
 /// `Param::val` gives `W + c·A·diag(E)·B` at the posterior mean, or at the one weight draw of the pass that
-/// [`with_pass`](crate::with_pass) gave the model. Burn cannot take a reparameterization off a model
+/// [`with_pass`](crate::model::with_pass) gave the model. Burn cannot take a reparameterization off a model
 /// that it walks, so one whose last rank was pruned stays and adds nothing.
 #[derive(Clone, Debug)]
 pub struct Attached {

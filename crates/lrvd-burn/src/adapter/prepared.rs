@@ -108,7 +108,7 @@ pub struct PreparedLinear<'a> {
 
 impl AdaptedLinear {
     /// Base product plus update, `[n, ..., d_input]` to `[n, ..., d_output]` as `burn::nn::Linear`: at the
-    /// mean, or under the pass that [`with_pass`](crate::with_pass) gave the model.
+    /// mean, or under the pass that [`with_pass`](crate::model::with_pass) gave the model.
     pub fn forward<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
         let pass = self.attached().map_or_else(Pass::mean, |attached| attached.pass);
         self.forward_with(x, &pass)

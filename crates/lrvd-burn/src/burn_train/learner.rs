@@ -14,7 +14,6 @@ use crate::error::Error;
 use crate::objective::Objective;
 use crate::optimizer::{AdamW, NamedGradients};
 use crate::sampling::Pass;
-use crate::selection::Selection;
 use crate::train::{
     Batch, Method, Model, Phase, RankMasks, Run, Setup, StepContext, StepSizes, Terms, TrainConfig,
     TrainState, likelihood, ranks_in_use, update,
@@ -117,21 +116,14 @@ where
     M: Model,
     T: Method<M> + Clone + Debug + Send,
 {
-    /// Puts fresh adapters on the layers of `model` that `targets` name, and unfreezes its head. `config` has all settings but the
-    /// schedule, evaluations and patience, which are burn-train's; `interrupter` is that of the training.
-    pub fn new(
-        model: M,
-        method: T,
-        targets: &Selection,
-        config: &TrainConfig,
-        n_train: usize,
-        interrupter: Interrupter,
-    ) -> Result<Self, Error> {
-        let run = Run::new(model, method, targets, config)?;
-        let (setup, Run { state, method, .. }) = (run.setup()?, run);
+    /// The model and the method of `run`. The settings of `run` all apply but the schedule, evaluations and patience, which are
+    /// burn-train's; `interrupter` is that of the training.
+    pub fn new(run: Run<M, T>, n_train: usize, interrupter: Interrupter) -> Result<Self, Error> {
+        let setup = run.setup()?;
+        let Run { state, method, config, .. } = run;
         let training = Training {
             method: *method,
-            config: config.clone(),
+            config,
             setup,
             n_train,
             step: 0,

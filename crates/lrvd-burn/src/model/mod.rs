@@ -19,7 +19,7 @@ use crate::adapter::{
 use crate::error::Error;
 use crate::ops::recompute;
 use crate::parameters::Group;
-use crate::sampling::Scheme;
+use crate::sampling::{Pass, Scheme};
 use crate::selection::Selection;
 
 /// Attaches a fresh adapter to every targeted layer and returns their paths in order.
@@ -148,6 +148,40 @@ pub fn check_scheme(model: &impl NamedModule, scheme: Scheme) -> Result<(), Erro
 
 pub(crate) fn cannot_sample(path: &str, scheme: Scheme) -> Error {
     Error::UnsupportedScheme { layer: path.to_owned(), scheme }
+}
+
+/// Checks that `pass` can be that of a `forward` of `model` without one.
+pub(crate) fn check_forward(model: &impl NamedModule, pass: &Pass) -> Result<(), Error> {
+    check_scheme(model, pass.scheme)?;
+    let is_one_weight = pass.scheme.shares_weights() && pass.is_single_draw();
+    let cannot =
+        |found: &Found| found.is_composed && found.layer.adapter().is_some() && !is_one_weight;
+    match walk::layers(model).into_iter().find(cannot) {
+        Some(found) => Err(cannot_sample(&found.path, pass.scheme)),
+        None => Ok(()),
+    }
+}
+
+/// `model` with every adapter under `pass` in a `forward` without one: its parameters are those of `model`, so that
+/// gradients reach them, and `model` itself stays at the mean. For [`train::Model`](crate::train::Model)s of layers whose
+/// `forward` takes no pass.
+///
+/// # Errors
+///
+/// A [`burn::nn::Linear`] has one weight for a batch: it supports [`Scheme::Mean`] and
+/// [`Scheme::PerBatch`], without dropout.
+pub fn with_pass<M: Module>(model: &M, pass: Pass) -> Result<M, Error> {
+    check_forward(model, &pass)?;
+    Ok(under_pass(model, pass))
+}
+
+/// As [`with_pass`], of a pass that was checked.
+pub(crate) fn under_pass<M: Module>(model: &M, pass: Pass) -> M {
+    let with_pass = |mut found: Found| {
+        found.layer.edit_attached(|attached| attached.pass = pass);
+        (found.path, found.layer)
+    };
+    walk::write_layers(model, walk::layers(model).into_iter().map(with_pass).collect())
 }
 
 /// Number of ensemble members that share a batch, 1 without members: how often a caller repeats its

@@ -137,7 +137,7 @@ pub struct Moments {
 /// p ← p − η/(1 − β1^t) · m / (sqrt(v)/sqrt(1 − β2^t) + ε)        t counts from 1
 /// ```
 ///
-/// A parameter without a gradient is skipped: no decay, no count.
+/// A parameter without a gradient is skipped: no decay, no count. One that was cut without this optimizer starts anew.
 ///
 /// # References
 ///
@@ -166,7 +166,9 @@ impl AdamW {
             let g = gradient.clone().without_autodiff();
             let rates = self.groups.rates(p.group, p.value.shape().len());
             let rate = rates.learning_rate * factor;
-            let Moments { first, second, steps } = match self.state.remove(p.name) {
+            let fits = |moments: &Moments| moments.first.dims() == g.dims();
+            let known = self.state.remove(p.name).filter(fits);
+            let Moments { first, second, steps } = match known {
                 Some(moments) => moments,
                 None => Moments { first: g.zeros_like(), second: g.zeros_like(), steps: 0 },
             };

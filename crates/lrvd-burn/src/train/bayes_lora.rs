@@ -7,9 +7,7 @@
 use std::collections::BTreeMap;
 
 use lrvd_core::error::check_range;
-use lrvd_core::kl::KlReduction;
-use lrvd_core::posterior::{INITIAL_LOG_VARIANCE, VariationalFamily};
-use lrvd_core::prune::{PruneRule, PruneSchedule, StatisticOptions};
+use lrvd_core::prune::PruneSchedule;
 use lrvd_core::schedule::{KlDivisor, KlSchedule};
 use serde::{Deserialize, Serialize};
 
@@ -17,12 +15,12 @@ use super::config::TrainConfig;
 use super::data::Model;
 use super::method::{Method, RankChange, Setup, StepSizes, StepState, Terms, UpdatePhase};
 use super::state::RankCause;
-use crate::adapter::{AdapterConfig, AdapterKind, Prior};
+use crate::bayes_lora::BayesLora;
 use crate::error::Error;
 use crate::model::total_kl;
 use crate::peft::PosteriorRun;
 use crate::prune::{self, PruneEvent};
-use crate::sampling::{Pass, Scheme};
+use crate::sampling::Pass;
 
 /// What happens to the optimiser at a prune event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,15 +36,11 @@ pub enum OptimizerOnPrune {
     ResetIfChanged,
 }
 
-/// When ranks are pruned, by which rule, and what happens to the optimiser.
+/// Steps at which ranks are pruned, and the state of the optimizer after it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pruning {
-    /// The rule: threshold of the statistic, fewest ranks kept.
-    pub rule: PruneRule,
     /// The steps. There is no prune after the last step, which no training would follow.
     pub schedule: PruneSchedule,
-    /// How the statistic is computed.
-    pub statistic: StatisticOptions,
     /// When in a step ranks are pruned. Before the update, as in the authors' loop, pruned ranks are not updated.
     pub placement: UpdatePhase,
     /// Optimiser state after a prune.
@@ -54,23 +48,18 @@ pub struct Pruning {
 }
 
 impl Pruning {
-    /// The published rule at the steps of `schedule`, after the update, with sliced moments.
+    /// A prune at the steps of `schedule`, after the update, with sliced moments.
     pub fn at(schedule: PruneSchedule) -> Self {
-        Self {
-            rule: PruneRule::default(),
-            schedule,
-            statistic: StatisticOptions::default(),
-            placement: UpdatePhase::default(),
-            optimizer: OptimizerOnPrune::default(),
-        }
+        Self { schedule, placement: UpdatePhase::default(), optimizer: OptimizerOnPrune::default() }
     }
 
     fn prune<M: Model>(
         &self,
+        posterior: &BayesLora,
         when: UpdatePhase,
         step: StepState<'_, M>,
     ) -> Result<RankChange, Error> {
-        let event = prune::plan(step.model, &self.rule, self.statistic)?;
+        let event = prune::plan(step.model, &posterior.rule, posterior.statistic)?;
         let reset = match self.optimizer {
             OptimizerOnPrune::Slice => false,
             OptimizerOnPrune::Reset => true,
@@ -99,54 +88,31 @@ fn removed(event: &PruneEvent) -> BTreeMap<String, Vec<f64>> {
     event.changed.iter().map(|path| (path.clone(), dropped(path))).collect()
 }
 
-/// BayesLoRA; a variant is another family, another prior or no pruning.
-#[derive(Clone, Debug, PartialEq)]
-pub struct BayesLora {
-    /// Initial rank; 16 by default.
-    pub rank: usize,
-    /// Numerator of the scaling; 16 by default.
-    pub lora_alpha: f64,
-    /// Drop probability of the adapter's input; 0 by default.
-    pub dropout: f64,
-    /// Posterior family; by default one variance per rank.
-    pub family: VariationalFamily,
-    /// Initial value of the posterior's parameters, `ln σ²` (`ln α` in the multiplicative family); -8 by default.
-    pub initial: f64,
-    /// Rate of the posterior's parameters as a multiple of the means'; 5 by default.
-    pub noise_rate_factor: f64,
+/// BayesLoRA in the loop of a [`Run`](super::Run): its configuration, and what goes by step.
+///
+/// Objective: `mean nll + weight(step)/divisor · Σ KL(q ‖ p)`. A variant is another family, another prior or no pruning.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BayesLoraMethod {
+    /// Adapters, posterior and prior.
+    pub posterior: BayesLora,
     /// Decay of the means; 0 by default, as the prior does what decay would.
     pub weight_decay: f64,
-    /// The prior; log-uniform by default.
-    pub prior: Prior,
-    /// Element sum (exact, the default) or one term per rank.
-    pub kl_reduction: KlReduction,
-    /// Weight of the divergence by step; 0.1 without warm-up by default.
-    pub kl: KlSchedule,
-    /// Divisor of the divergence. With `NTrain`, the default, weight 1 is the bound on the evidence, per example; a smaller
-    /// weight a tempered one.
+    /// Steps in which the weight of the divergence rises from 0; 0 by default.
+    pub kl_warmup: u32,
+    /// Divisor of the divergence; by default the number of training examples.
     pub kl_divisor: KlDivisor,
-    /// Where noise enters in training; by default one weight draw per sequence.
-    pub scheme: Scheme,
-    /// When ranks are pruned, every 200 steps by default; `None` never prunes.
+    /// Steps at which ranks are pruned, every 200th by default; `None` never prunes.
     pub pruning: Option<Pruning>,
 }
 
-impl Default for BayesLora {
-    fn default() -> Self {
+impl From<BayesLora> for BayesLoraMethod {
+    fn from(posterior: BayesLora) -> Self {
         let schedule = PruneSchedule::new(DEFAULT_EVERY, DEFAULT_EVERY, None);
         Self {
-            rank: 16,
-            lora_alpha: 16.0,
-            dropout: 0.0,
-            family: VariationalFamily::RankVariance,
-            initial: INITIAL_LOG_VARIANCE,
-            noise_rate_factor: 5.0,
+            posterior,
             weight_decay: 0.0,
-            prior: Prior::LogUniform,
-            kl_reduction: KlReduction::Element,
-            kl: KlSchedule::constant(0.1).expect("a tenth is a weight"),
+            kl_warmup: 0,
             kl_divisor: KlDivisor::NTrain,
-            scheme: Scheme::PerSequence,
             pruning: schedule.ok().map(Pruning::at),
         }
     }
@@ -155,47 +121,33 @@ impl Default for BayesLora {
 /// Steps between the prunes of the default.
 const DEFAULT_EVERY: u64 = 200;
 
-impl BayesLora {
-    /// Checks the ranges, and which settings go together.
-    pub fn check(&self) -> Result<(), lrvd_core::Error> {
-        self.adapter().check()?;
-        check_range("noise_rate_factor", self.noise_rate_factor, 0.0, 1e6)?;
-        check_range("weight_decay", self.weight_decay, 0.0, 1e6)?;
-        if let Some(pruning) = &self.pruning {
-            let fewest = pruning.rule.min_rank() as f64;
-            check_range("prune.min_rank", fewest, 0.0, self.rank as f64)?;
-        }
-        self.prior.check(self.family)
-    }
-
-    fn adapter(&self) -> AdapterConfig {
-        let kind = AdapterKind::Variational { family: self.family, initial: self.initial };
-        let Self { rank, lora_alpha, dropout, .. } = *self;
-        AdapterConfig { kind, rank, lora_alpha, dropout }
-    }
-}
-
-impl<M: Model> Method<M> for BayesLora {
+impl<M: Model> Method<M> for BayesLoraMethod {
     fn setup(&self, config: &TrainConfig) -> Result<Setup, Error> {
-        self.check()?;
-        let mut setup = Setup { scheme: self.scheme, ..Setup::new(self.adapter(), config) };
-        setup.groups.adapter.weight_decay = self.weight_decay;
+        let Self { posterior, weight_decay, .. } = *self;
+        posterior.check()?;
+        check_range("weight_decay", weight_decay, 0.0, 1e6)?;
+        let scheme = posterior.scheme();
+        let mut setup = Setup { scheme, ..Setup::new(posterior.adapter(), config) };
+        setup.groups.adapter.weight_decay = weight_decay;
         setup.groups.log_variance.learning_rate =
-            config.groups.adapter.learning_rate * self.noise_rate_factor;
+            config.groups.adapter.learning_rate * posterior.noise_rate_factor;
+        let rule = self.pruning.map(|_| posterior.rule);
         setup.posterior = Some(PosteriorRun {
-            scheme: Some(self.scheme),
-            statistic: self.pruning.map(|pruning| pruning.statistic.aggregate),
-            log_alpha_threshold: self.pruning.map(|pruning| pruning.rule.log_alpha_threshold()),
-            kl_weight: Some(self.kl.kl_weight()),
+            scheme: Some(scheme),
+            statistic: rule.map(|_| posterior.statistic.aggregate),
+            log_alpha_threshold: rule.map(|rule| rule.log_alpha_threshold()),
+            kl_weight: Some(posterior.kl_weight),
             seed: Some(config.seed),
         });
         Ok(setup)
     }
 
     fn terms(&self, model: &M, _pass: &Pass, sizes: StepSizes) -> Result<Terms, Error> {
+        let BayesLora { prior, kl_reduction, kl_weight, .. } = self.posterior;
         let divisor = self.kl_divisor.divisor(sizes.batch)?;
-        let kl = total_kl(model, self.prior, self.kl_reduction)?;
-        let kl_weight = self.kl.weight(sizes.step as u32);
+        let kl = total_kl(model, prior, kl_reduction)?;
+        let schedule = KlSchedule::linear_warmup(kl_weight, self.kl_warmup)?;
+        let kl_weight = schedule.weight(sizes.step as u32);
         Ok(Terms { kl, kl_weight, divisor, penalty: None })
     }
 
@@ -212,6 +164,7 @@ impl<M: Model> Method<M> for BayesLora {
         };
         let due = (1..steps).contains(&done);
         let due = |p: &Pruning| due && p.placement == when && p.schedule.is_due(done as u64);
-        self.pruning.filter(due).map(|pruning| pruning.prune(when, step)).transpose()
+        let pruning = self.pruning.filter(due);
+        pruning.map(|pruning| pruning.prune(&self.posterior, when, step)).transpose()
     }
 }

@@ -21,7 +21,7 @@ mod state;
 mod tokens;
 mod watch;
 
-pub use bayes_lora::{BayesLora, OptimizerOnPrune, Pruning};
+pub use bayes_lora::{BayesLoraMethod, OptimizerOnPrune, Pruning};
 pub use checkpoint::{Checkpoints, latest_checkpoint, load_checkpoint};
 pub use choice::{
     Choice, ChoicePoint, HeldOutLosses, LossMeasure, MIN_HELD_OUT, calibrated_losses,
@@ -42,8 +42,8 @@ pub use pace::Smooth;
 pub use predict::{
     ClassAnswer, DrawPolicy, Inputs, PassWatch, Prediction, ScoreAnswer, report_progress,
 };
-pub(crate) use run::write_adapter;
 pub use run::{Run, load_adapter};
+pub(crate) use run::{peft_template, read_adapter, write_adapter};
 pub use search::{CutModel, Direction, RankSearch, directions, keep};
 pub use state::{
     BestInfo, BestModel, EvalPoint, Evaluation, Journal, MeanParts, RankCause, RankEvent,

@@ -43,21 +43,10 @@ pub struct Run<M, T: ?Sized> {
     pub(super) search: Option<RankSearch>,
 }
 
-impl<M: Model, T: Method<M>> Run<M, T> {
-    /// Puts fresh adapters on the layers of `model` that `targets` name, and unfreezes its head.
-    pub fn new(
-        model: M,
-        method: T,
-        targets: &Selection,
-        config: &TrainConfig,
-    ) -> Result<Self, Error> {
-        Self::with(model, Box::new(method), targets, config)
-    }
-}
-
 impl<M: Model, T: Method<M> + ?Sized> Run<M, T> {
-    /// As [`Run::new`], of a method whose type is not known.
-    pub fn with(
+    /// Puts fresh adapters of `method` on the layers of `model` in `targets`, and unfreezes its head; of BayesLoRA
+    /// [`Adaptation::run`](crate::tuned::Adaptation::run) does so.
+    pub fn new(
         mut model: M,
         method: Box<T>,
         targets: &Selection,
@@ -138,20 +127,13 @@ impl<M: Model, T: Method<M> + ?Sized> Run<M, T> {
     /// The layout is the one that keeps every rank as it is; where no rank is left there is no posterior
     /// to write.
     pub fn save(&self, folder: impl AsRef<Path>) -> Result<ExportSummary, Error> {
-        let (config, run) = (self.setup()?.adapter, self.posterior()?);
-        write_adapter(&self.state.compacted(), &config, run, folder)
+        let template = peft_template(&self.setup()?.adapter);
+        write_adapter(&self.state.compacted(), &template, self.posterior()?, folder)
     }
 }
 
-/// Writes the adapters of `model`, which started as `config`, every other trainable parameter, and the posterior of
-/// `run` if it has one, into `folder`, atomically.
-pub(crate) fn write_adapter(
-    model: &impl NamedModule,
-    config: &AdapterConfig,
-    run: Option<PosteriorRun>,
-    folder: impl AsRef<Path>,
-) -> Result<ExportSummary, Error> {
-    // Replaced by the paths that carry an adapter.
+/// Settings of adapters that started as `config`; its targets are replaced by the paths that have an adapter.
+pub(crate) fn peft_template(config: &AdapterConfig) -> PeftConfig {
     let targets = TargetModules::Names(Vec::new());
     let template = match config.kind {
         AdapterKind::AdaLora => {
@@ -160,8 +142,18 @@ pub(crate) fn write_adapter(
         }
         _ => PeftConfig::lora(config.rank, config.lora_alpha, targets),
     };
-    let template = PeftConfig { lora_dropout: config.dropout, ..template };
-    let adapter = peft_from_model(model, &template)?;
+    PeftConfig { lora_dropout: config.dropout, ..template }
+}
+
+/// Writes the adapters of `model`, every other trainable parameter, and the posterior of `run` if it has one, into `folder`,
+/// atomically.
+pub(crate) fn write_adapter(
+    model: &impl NamedModule,
+    template: &PeftConfig,
+    run: Option<PosteriorRun>,
+    folder: impl AsRef<Path>,
+) -> Result<ExportSummary, Error> {
+    let adapter = peft_from_model(model, template)?;
     let posterior = match run {
         Some(run) => posterior_from_model(model, run)?,
         None => None,
@@ -185,26 +177,42 @@ pub fn load_adapter(
     model: &mut impl NamedModule,
     folder: impl AsRef<Path>,
 ) -> Result<LoadReport, Error> {
-    let folder = folder.as_ref();
+    read_adapter(model, folder.as_ref()).map(|(report, ..)| report)
+}
+
+/// As [`load_adapter`], with the settings of the adapter, and of its run what the posterior states.
+pub(crate) fn read_adapter(
+    model: &mut impl NamedModule,
+    folder: &Path,
+) -> Result<(LoadReport, PeftConfig, PosteriorRun), Error> {
     let adapter = PeftAdapter::read(folder)?;
     let report = attach_peft(model, &adapter, false)?;
+    let mut run = PosteriorRun::default();
     if is_file(&folder.join(POSTERIOR_FILE))? {
         let posterior = PeftPosterior::read(folder, &adapter)?;
         attach_posterior(model, &posterior)?;
+        let header = posterior.header;
+        run = PosteriorRun {
+            scheme: header.scheme,
+            statistic: header.statistic,
+            log_alpha_threshold: header.log_alpha_threshold,
+            kl_weight: header.kl_weight,
+            seed: header.seed,
+        };
     }
-    check_base(model, folder)?;
-    Ok(report)
+    check_base(model, folder, &adapter.config)?;
+    Ok((report, adapter.config, run))
 }
 
 /// Key of the hash of the base model among the texts of the adapter's tensors.
 const BASE_KEY: &str = "lrvd_base_sha256";
 
 /// Checks that the parameters of `model` that are not of the adapter in `folder` are those that it was saved with, if it says.
-fn check_base(model: &impl NamedModule, folder: &Path) -> Result<(), Error> {
+fn check_base(model: &impl NamedModule, folder: &Path, config: &PeftConfig) -> Result<(), Error> {
     let path = folder.join(WEIGHTS_FILE);
     let file = WeightStore::open(&path)?;
     let Some(expected) = file.metadata().get(BASE_KEY) else { return Ok(()) };
-    let found = base_hash(model, &PeftAdapter::read(folder)?.config);
+    let found = base_hash(model, config);
     if found == *expected {
         return Ok(());
     }

@@ -6,11 +6,10 @@ use burn::nn::{
     Embedding, EmbeddingConfig, LayerNorm, LayerNormConfig, Linear, LinearConfig, LinearLayout,
 };
 use burn::store::ModuleRecord;
-use burn::tensor::{FloatDType, Int};
+use burn::tensor::Int;
 use lrvd_burn::adapter::BaseBits;
-use lrvd_burn::model::Names;
-use lrvd_burn::peft::PosteriorRun;
-use lrvd_burn::{Selection, attach, load, nn, predict, save, trainable, unfreeze, with_pass};
+use lrvd_burn::model::{Names, attach_adapters, with_pass};
+use lrvd_burn::{Error, Selection, nn};
 
 /// An embedding, which is a matrix as well, two layers and a head.
 #[derive(Module, Debug)]
@@ -45,6 +44,18 @@ impl Plain {
         let x = self.layers.iter().fold(x, |x, layer| layer.forward(x).tanh());
         self.head.forward(self.fast.forward(x).mean_dim(1).squeeze_dim(1))
     }
+}
+
+/// `model` frozen, with fresh adapters.
+fn attach<M: Module>(
+    model: M,
+    config: AdapterConfig,
+    targets: impl Into<Selection>,
+    seed: u64,
+) -> Result<M, Error> {
+    let mut model = model.freeze();
+    attach_adapters(&mut model, &targets.into(), &config, NoiseKey::new(seed))?;
+    Ok(model)
 }
 
 fn config() -> AdapterConfig {
@@ -88,21 +99,6 @@ fn every_linear_layer_is_found_and_nothing_else() {
     model.visit_parameters(&mut |p| groups.push((p.name.to_owned(), p.group)));
     let group = |name: &str| groups.iter().find(|(found, _)| found == name).unwrap().1;
     assert_eq!((group("norm.gamma"), group("embedding.weight")), (Group::Head, Group::Backbone));
-}
-
-#[test]
-fn a_pass_is_of_the_model_that_it_was_given_to() {
-    let model = adapted().valid();
-    let mean = host(model.forward(ids()));
-    let pass = |draw| Pass::sampled(WEIGHTS[0], NoiseKey::new(4).at_step(draw));
-    let drawn = |draw| host(with_pass(&model, pass(draw)).unwrap().forward(ids()));
-    let first = drawn(0);
-    assert_ne!(first, mean);
-    assert_eq!(host(model.forward(ids())), mean, "the model itself stays at the mean");
-    assert_eq!(first, drawn(0));
-    assert_ne!(first, drawn(1));
-    let answers = |draws| predict(&model, draws, 4, |model| model.forward(ids())).unwrap();
-    assert_eq!((answers(3).members(), answers(0).members()), (3, 1));
 }
 
 #[test]
@@ -170,76 +166,6 @@ fn an_adapted_layer_is_saved_and_loaded_in_its_own_layout() {
     let mut evaluated = trained.valid();
     evaluated.visit_parameters_mut(&mut |p| p.value.set_flat(p.value.flat()));
     assert_eq!((trains(&evaluated).len(), trains(&evaluated.train())), (0, trains(&trained)));
-}
-
-/// Two layers of one name at unlike paths.
-#[derive(Module, Debug)]
-struct Deep {
-    attention: Block,
-    output: Linear,
-}
-
-#[derive(Module, Debug)]
-struct Block {
-    output: Linear,
-}
-
-fn deep() -> Deep {
-    let layer = || LinearConfig::new(6, 6).init(&device());
-    Deep { attention: Block { output: layer() }, output: layer() }
-}
-
-#[test]
-fn what_is_unfrozen_is_a_path_and_what_trains_is_listed() {
-    let found = |paths: &[&str]| trainable(&unfreeze(deep().freeze(), paths).unwrap());
-    let module = |name: &str, values| (name.to_owned(), values);
-    assert_eq!(found(&["output"]), [module("output", 42)]);
-    assert_eq!(found(&["attention"]), [module("attention.output", 42)]);
-    assert_eq!(found(&["output.bias"]), [module("output", 6)]);
-    let tuned = attach(deep(), config(), ["attention.output"], 1).unwrap();
-    let tuned = unfreeze(tuned, &["output"]).unwrap();
-    assert_eq!(trainable(&tuned), [module("attention.output", 2 * 12 + 2), module("output", 42)]);
-    let error = unfreeze(tuned, &["out", "output"]).unwrap_err().to_string();
-    let expected =
-        "the targets `out` match nothing in the model, which has `attention.output`, `output`";
-    assert_eq!(error, expected);
-}
-
-/// A body and a head.
-#[derive(Module, Debug)]
-struct Net {
-    body: Linear,
-    head: Linear,
-}
-
-fn net() -> Net {
-    let layer = |d_output| LinearConfig::new(6, d_output).init(&device());
-    Net { body: layer(6), head: layer(2) }
-}
-
-#[rstest]
-#[case(AdapterKind::bayes_lora())]
-#[case(AdapterKind::Lora { b_bound: 0.5 })]
-fn an_adapter_is_loaded_onto_the_base_that_it_was_saved_with(#[case] kind: AdapterKind) {
-    let folder = tempfile::tempdir().unwrap();
-    let (base, path) = (net(), folder.path().join("adapter"));
-    let tuned = attach(base.clone(), AdapterConfig { kind, ..config() }, ["body"], 1).unwrap();
-    let tuned = unfreeze(tuned, &["head"]).unwrap();
-    save(&tuned, &path, PosteriorRun::default()).unwrap();
-    // Half precision of the same weights is the same base, and what is stored whole may be anything.
-    let mut narrow = base.clone();
-    narrow.visit_parameters_mut(&mut |p| {
-        let rounded = p.value.flat().cast(FloatDType::BF16).cast(FloatDType::F32);
-        p.value.set_flat(if p.name.starts_with("head") { rounded + 1.0 } else { rounded });
-    });
-    for base in [base, narrow] {
-        let (loaded, _) = load(base, &path).unwrap();
-        same("head", &host(loaded.head.weight.val()), &host(tuned.head.weight.val()));
-        assert_eq!(ranks(&loaded), [("body".to_owned(), 2)]);
-    }
-    // The same shapes, other weights.
-    let error = load(net(), &path).unwrap_err().to_string();
-    assert!(error.contains("belongs to another base model: the SHA-256 of"), "{error}");
 }
 
 /// A head that is the embedding.

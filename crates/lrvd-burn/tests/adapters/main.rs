@@ -14,3 +14,4 @@ mod prune;
 mod pytorch;
 mod start;
 mod support;
+mod tuned;

@@ -1,8 +1,6 @@
 //! A prune shrinks tensors, moments and gradients, and training on cannot tell it from a smaller model; AdaLoRA's masks.
 
 use crate::support::prelude::*;
-use burn::optim::momentum::MomentumConfig;
-use burn::optim::{AdamWConfig, GradientsParams, ModuleOptimizer, SgdConfig};
 use lrvd_burn::adalora::{AdaLora, orthogonality};
 use lrvd_burn::model::{total_kl, trainable_counts};
 use lrvd_burn::optimizer::{AdamW, Moments};
@@ -142,29 +140,6 @@ fn training_on_equals_a_model_built_at_the_pruned_size(
     assert!(found == expected);
     let moves = |(a, b): (&Entry, &Entry)| (a.values != b.values) == (a.steps > 0);
     assert!(found.iter().zip(&after).all(moves), "what trains moves");
-}
-
-#[rstest]
-#[case::adamw(AdamWConfig::new().init())]
-#[case::sgd(SgdConfig::new().with_momentum(Some(MomentumConfig::new())).init())]
-fn an_optimizer_of_burns_goes_on_after_a_prune(#[case] mut optimizer: ModuleOptimizer) {
-    let (mut net, _) = trained(FAMILY, [&[1, 2, 3], &[0]], 0, WEIGHTS[1]);
-    for step in 0..4 {
-        let (x, targets) = data(DTYPE);
-        let pass = Pass::sampled(WEIGHTS[1], NoiseKey::new(5).at_step(step));
-        let gradients = net.objective(x, targets, &pass).loss().backward();
-        let (before, gradients) = (net.snapshot(), GradientsParams::from_grads(gradients, &net));
-        if step == 2 {
-            // Gradients of the old shapes are not used for the new ones.
-            let event = planned(&net, 0);
-            apply(&mut net, &event, None, None);
-        }
-        net = optimizer.step(1e-3, net, gradients);
-        let expected = if step < 2 { [RANK, RANK] } else { [1, 3] };
-        assert_eq!([&net.first, &net.second].map(AdaptedLinear::rank), expected, "step {step}");
-        let moved = net.snapshot().iter().zip(&before).filter(|(new, old)| new != old).count();
-        assert!(moved >= 8 - 6 * usize::from(step == 2), "step {step}: {moved}");
-    }
 }
 
 #[test]

@@ -10,15 +10,15 @@ mod tokens;
 
 use burn::module::Module;
 use burn::tensor::{Device, Int, Tensor, TensorData};
-use lrvd_burn::Selection;
 use lrvd_burn::adapter::AdaptedLinear;
 use lrvd_burn::model::{NamedModule, Names, ranks};
 use lrvd_burn::parameters::Group;
 use lrvd_burn::sampling::Pass;
 use lrvd_burn::train::{
-    BayesLora, Checkpoints, Event, Inputs, Lora, Method, Model, OrderConfig, Ordered, Outcome,
-    Pruning, RankSearch, Rows, Run, Targets, TrainConfig, TrainState, UpdatePhase, Watch,
+    BayesLoraMethod, Checkpoints, Event, Inputs, Lora, Method, Model, OrderConfig, Ordered,
+    Outcome, Pruning, RankSearch, Rows, Run, Targets, TrainConfig, TrainState, UpdatePhase, Watch,
 };
+use lrvd_burn::{BayesLora, Selection};
 use lrvd_core::noise::{NoiseKey, Stream, fill_normal_f64};
 use lrvd_core::prune::{PruneRule, PruneSchedule};
 
@@ -100,19 +100,19 @@ fn config(steps: usize) -> TrainConfig {
 }
 
 /// Noise that grows so fast that prunes are due at steps 4 and 8.
-fn pruned() -> BayesLora {
+fn pruned() -> BayesLoraMethod {
     let schedule = PruneSchedule::new(4, 4, None).unwrap();
-    BayesLora {
-        rank: 5,
+    let posterior = BayesLora {
         initial: -2.0,
         noise_rate_factor: 400.0,
-        pruning: Some(Pruning { rule: PruneRule::new(3.0, 1).unwrap(), ..Pruning::at(schedule) }),
-        ..BayesLora::default()
-    }
+        rule: PruneRule::new(3.0, 1).unwrap(),
+        ..BayesLora::new(5)
+    };
+    BayesLoraMethod { pruning: Some(Pruning::at(schedule)), ..posterior.into() }
 }
 
 fn run<T: Method<Net>>(method: T, config: &TrainConfig) -> Run<Net, T> {
-    Run::new(net(), method, &targets(), config).unwrap()
+    Run::new(net(), Box::new(method), &targets(), config).unwrap()
 }
 
 /// `run` trained to its end, without callbacks.

@@ -99,7 +99,7 @@ fn a_resumed_run_is_the_run_without_a_break_also_across_prunes(
     optimizer: OptimizerOnPrune,
 ) {
     let pruning = pruned().pruning.map(|p| Pruning { placement, optimizer, ..p });
-    let run = compare(|| run(BayesLora { pruning, ..pruned() }, &config(10)));
+    let run = compare(|| run(BayesLoraMethod { pruning, ..pruned() }, &config(10)));
     assert!((1..5).contains(&run.state.total_rank()));
 }
 
@@ -111,7 +111,7 @@ fn learning() -> TrainConfig {
 }
 
 /// A search for ranks in it, and six steps of refinement.
-fn searching(margin: f64, refine_rate: f64) -> Run<Net, BayesLora> {
+fn searching(margin: f64, refine_rate: f64) -> Run<Net, BayesLoraMethod> {
     let search = RankSearch { margin, refine_steps: 6, refine_rate, ..RankSearch::default() };
     run(pruned(), &learning()).searching(search).unwrap()
 }
@@ -144,14 +144,14 @@ fn a_search_for_ranks_resumes_across_the_cut(
     let weight = run.posterior().unwrap().unwrap().kl_weight.unwrap();
     assert!((weight / expected - 1.0).abs() < 1e-12, "{weight}");
     assert!(parameters(&run.state.model).iter().any(|(name, values)| {
-        name.ends_with(NOISE) && values.iter().all(|&v| v != run.method.initial)
+        name.ends_with(NOISE) && values.iter().all(|&v| v != run.method.posterior.initial)
     }));
 }
 
 #[test]
 fn the_whole_model_is_that_of_lora_bit_for_bit() {
     let (config, mut whole) = (learning(), searching(0.05, 0.2));
-    let lora = Lora { rank: 5, lora_alpha: whole.method.lora_alpha, ..Lora::default() };
+    let lora = Lora { rank: 5, lora_alpha: whole.method.posterior.lora_alpha, ..Lora::default() };
     let plain = trained(run(lora, &config));
     let stop = AtomicBool::new(false);
     let mut end = |event: &Event| {
@@ -241,7 +241,7 @@ fn gradients_are_cut_with_their_tensors() {
     // Before the update, a prune that slices leaves an update of the pruned size to be made.
     let placement = UpdatePhase::BeforeUpdate;
     let pruning = pruned().pruning.map(|p| Pruning { placement, ..p });
-    let run = trained(run(BayesLora { pruning, ..pruned() }, &config(6)));
+    let run = trained(run(BayesLoraMethod { pruning, ..pruned() }, &config(6)));
     let events = &run.state.journal.rank_events;
     let [first, prune] = events.as_slice() else { panic!("{events:?}") };
     assert_eq!((first.total_rank, prune.step), (5, 4));

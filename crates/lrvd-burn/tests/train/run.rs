@@ -19,7 +19,7 @@ fn of_one<T: Method<One>>(
     let order = OrderConfig::shuffled(16);
     let batches = Ordered::new(leaked(examples(1, 64)), order, config.seed).unwrap();
     let targets = Selection::Paths(vec!["layer".to_owned()]);
-    (Run::new(one(), method, &targets, &config).unwrap(), batches)
+    (Run::new(one(), Box::new(method), &targets, &config).unwrap(), batches)
 }
 
 fn lora() -> Lora {
@@ -177,8 +177,9 @@ fn nothing_left_to_learn_is_no_error() {
     // One layer, no head, a threshold that no direction stays below.
     let schedule = PruneSchedule::new(2, 2, None).unwrap();
     let rule = PruneRule::new(-40.0, 0).unwrap();
-    let pruning = Some(Pruning { rule, ..Pruning::at(schedule) });
-    let method = BayesLora { rank: 3, pruning, ..pruned() };
+    let posterior = BayesLora { rank: 3, rule, ..pruned().posterior };
+    let pruning = Some(Pruning::at(schedule));
+    let method = BayesLoraMethod { posterior, pruning, ..pruned() };
     let (mut run, mut batches) = of_one(method, 1e-3, &config(5));
     run.fit(&mut batches, &mut Watch::<Tensor<2>>::default()).unwrap();
     assert_eq!((run.state.done, run.state.model.layer.rank()), (5, 0));
@@ -187,13 +188,16 @@ fn nothing_left_to_learn_is_no_error() {
 
 #[test]
 fn settings_out_of_range_are_rejected_before_anything_is_attached() {
-    let pruning = pruned().pruning.map(|p| Pruning { rule: PruneRule::new(3.0, 9).unwrap(), ..p });
+    let valid = pruned().posterior;
+    let of = |posterior| BayesLoraMethod { posterior, ..pruned() };
     for (method, expected) in [
-        (BayesLora { pruning, ..pruned() }, "prune.min_rank"),
-        (BayesLora { weight_decay: -1.0, ..pruned() }, "weight_decay"),
-        (BayesLora { rank: 0, ..pruned() }, "rank"),
+        (of(BayesLora { rule: PruneRule::new(3.0, 9).unwrap(), ..valid }), "prune.min_rank"),
+        (of(BayesLora { rank: 0, ..valid }), "rank"),
+        (of(BayesLora { kl_weight: f64::NAN, ..valid }), "kl_weight"),
+        (BayesLoraMethod { weight_decay: -1.0, ..pruned() }, "weight_decay"),
     ] {
-        let failed = Run::new(net(), method, &targets(), &config(5)).err().unwrap().to_string();
+        let failed = Run::new(net(), Box::new(method), &targets(), &config(5));
+        let failed = failed.err().unwrap().to_string();
         assert!(failed.contains(expected), "{failed}");
     }
     let search = RankSearch::default();
@@ -209,7 +213,7 @@ fn settings_out_of_range_are_rejected_before_anything_is_attached() {
     assert!(failed.contains("have no posterior"), "{failed}");
     let mut wrong = config(5);
     wrong.optimizer.beta1 = 2.0;
-    let failed = Run::new(net(), pruned(), &targets(), &wrong);
+    let failed = Run::new(net(), Box::new(pruned()), &targets(), &wrong);
     assert!(failed.err().unwrap().to_string().contains("optimizer.beta1"));
 }
 
@@ -218,7 +222,7 @@ fn a_loss_that_is_not_finite_ends_the_run() {
     let config = config(5);
     let mut run = run(pruned(), &config);
     let mut source = batches(&config);
-    run.method.kl = lrvd_core::schedule::KlSchedule::constant(f64::MAX).unwrap();
+    run.method.posterior.kl_weight = f64::MAX;
     let failed = run.fit(&mut source, &mut Watch::<Tensor<2>>::default()).unwrap_err();
     assert!(matches!(failed, lrvd_burn::Error::Diverged { name: "loss", step: 0, .. }), "{failed}");
 }

@@ -3,7 +3,6 @@
 use super::*;
 use lrvd_burn::sampling::{Draws, MAX_SEED, check_seed};
 use lrvd_burn::train::{Examples, token_answers};
-use lrvd_core::schedule::KlDivisor;
 
 /// Row `i` has `LENGTHS[i]` tokens.
 const LENGTHS: [usize; 5] = [3, 1, 4, 2, 2];
@@ -79,7 +78,7 @@ fn every_token_weighs_the_same_however_a_batch_is_cut() {
     let step = |accumulation: usize| {
         let config = TrainConfig { warmup_ratio: 0.0, evaluate_every: 1, ..config(2) };
         let lora = Lora { rank: 2, b_bound: 0.3, ..Lora::default() };
-        let mut run = Run::new(one(), lora, &targets(), &config).unwrap();
+        let mut run = Run::new(one(), Box::new(lora), &targets(), &config).unwrap();
         let order = OrderConfig { accumulation, ..OrderConfig::shuffled(5) };
         let mut batches = Ordered::new(leaked(Texts::new()), order, 1).unwrap();
         assert_eq!(batches.n_train(), 12);
@@ -102,10 +101,9 @@ fn every_token_weighs_the_same_however_a_batch_is_cut() {
 }
 
 fn drawn() -> One {
-    let method =
-        BayesLora { rank: 3, initial: -1.0, kl_divisor: KlDivisor::NTrain, ..BayesLora::default() };
+    let posterior = BayesLora { initial: -1.0, ..BayesLora::new(3) };
     let config = TrainConfig { steps: 6, evaluate_every: 3, ..TrainConfig::default() };
-    let mut run = Run::new(one(), method, &targets(), &config).unwrap();
+    let mut run = posterior.targets(targets()).run(one(), &config).unwrap();
     let mut batches = Ordered::new(leaked(Texts::new()), OrderConfig::shuffled(2), 1).unwrap();
     run.fit(&mut batches, &mut Watch::default()).unwrap();
     run.state.model.clone().valid()
