@@ -170,7 +170,7 @@ mod tests {
         for value in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
             let mut ratio = layer(Posterior::NoiseToSignal, [-1.0, value]);
             let outcome = set_relevance(&mut ratio, -8.0, StatisticOptions::default());
-            assert!(outcome.unwrap_err().to_string().contains("statistic of rank 1 of adapter"));
+            assert!(outcome.unwrap_err().to_string().contains("at index 1, expected a finite"));
             assert_eq!(noise(&ratio)[0], -1.0);
         }
     }

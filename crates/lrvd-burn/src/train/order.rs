@@ -256,8 +256,8 @@ mod tests {
         for (n, config, expected) in [
             (3, drop, "`examples` should be at least 4 for a batch, found 3"),
             (0, shuffled, "`examples` should be at least 1 for a batch, found 0"),
-            (3, OrderConfig::shuffled(0), "`batch_size` is 0, expected at least 1"),
-            (3, flat, "`window` is 0, expected at least 1"),
+            (3, OrderConfig::shuffled(0), "`batch_size` should be at least 1, found 0"),
+            (3, flat, "`window` should be at least 1, found 0"),
             (
                 3,
                 parts(0),
@@ -291,9 +291,9 @@ mod tests {
         let in_batch_order = || batches.concat().into_iter().map(|index| sizes[index]).collect();
         assert_eq!(restore_order(&batches, in_batch_order()).unwrap(), sizes);
         let short = restore_order(&batches[1..], in_batch_order()).unwrap_err();
-        assert_eq!(short.to_string(), "the batches have 4 examples, found 7 values");
+        assert_eq!(short.to_string(), "`values` has length 7, expected 4");
         let zero = evaluation_batches(&[1], 0).unwrap_err();
-        assert_eq!(zero.to_string(), "`batch_size` is 0, expected at least 1");
+        assert_eq!(zero.to_string(), "`batch_size` should be at least 1, found 0");
     }
 
     #[test]

@@ -105,7 +105,7 @@ pub(super) fn check_load(
 ) -> Result<()> {
     if !device.supports_dtype(dtype) {
         let expected = "a float type that the device computes in";
-        return Err(Error::argument("dtype", expected, format_args!("`{dtype:?}`")));
+        return Err(Error::argument("dtype", expected, format_args!("`{}`", dtype.name())));
     }
     check_depth(config.num_hidden_layers, store)
 }

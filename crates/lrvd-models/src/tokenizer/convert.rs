@@ -86,7 +86,7 @@ pub(super) fn convert(model: &SpmModel, file: &Path, settings: &Settings) -> Res
         ModelType::Bpe => false,
         other => {
             let key = "trainer_spec.model_type";
-            let found = format!("{other:?}");
+            let found = if other == ModelType::Word { "Word" } else { "Char" };
             return Err(Error::unsupported(file, key, found, "Unigram, Bpe"));
         }
     };
@@ -117,7 +117,7 @@ pub(super) fn convert(model: &SpmModel, file: &Path, settings: &Settings) -> Res
 
 /// Checks that the conversion and SentencePiece cut ordinary text in the same way.
 fn check_supported(model: &SpmModel, file: &Path, is_unigram: bool) -> Result<()> {
-    use PieceKind::{Byte, Control, Normal, Unknown, UserDefined};
+    use PieceKind::{Byte, Normal, Unused, UserDefined};
     let unsupported = |key: &str, found: String, supported: String| {
         Err(Error::unsupported(file, key, found, supported))
     };
@@ -133,14 +133,16 @@ fn check_supported(model: &SpmModel, file: &Path, is_unigram: bool) -> Result<()
             return unsupported(key, found.to_string(), supported.to_string());
         }
     }
-    let kinds = if is_unigram {
-        &[Normal, Unknown, Control, UserDefined, Byte][..]
-    } else {
-        &[Normal, Unknown, Control, Byte]
-    };
-    if let Some(piece) = model.pieces.iter().find(|piece| !kinds.contains(&piece.kind())) {
-        let found = format!("{:?} (`{}`)", piece.kind(), piece.text);
-        return unsupported("pieces.type", found, format!("{kinds:?}"));
+    let is_other = |kind| kind == Unused || (kind == UserDefined && !is_unigram);
+    if let Some(piece) = model.pieces.iter().find(|piece| is_other(piece.kind())) {
+        let kind = if piece.kind() == Unused { "unused" } else { "user-defined" };
+        let supported =
+            if is_unigram { "every other kind" } else { "normal, unknown, control, byte" };
+        return unsupported(
+            "pieces.type",
+            format!("{kind} (`{}`)", piece.text),
+            supported.to_owned(),
+        );
     }
     if is_unigram {
         let inner_space = |piece: &&Piece| {
@@ -380,13 +382,13 @@ mod tests {
                 "_whitespaces` is `false`",
             ),
             (unigram, |m| m.normalizer.escape_whitespaces = false, "supported: true"),
-            (unigram, |m| m.pieces[6].set_kind(PieceKind::Unused), "type` is `Unused (`b`)`"),
+            (unigram, |m| m.pieces[6].set_kind(PieceKind::Unused), "type` is `unused (`b`)`"),
             (unigram, |m| m.pieces[6].text = "a▁b".into(), "`pieces.piece` is `a▁b`, supported"),
             (unigram, |m| m.normalizer.precompiled_charsmap = table(7, "b\0"), "_charsmap` should"),
             (unigram, |m| drop(m.pieces.remove(2)), "`sep_token` should be a token of the voc"),
             (small, |m| m.trainer.byte_fallback = false, "`trainer_spec.byte_fallback` is `false`"),
             (small, |m| m.normalizer.precompiled_charsmap = vec![0; 8], "is `8 bytes`, supported"),
-            (small, |m| m.pieces[259].set_kind(PieceKind::UserDefined), "is `UserDefined (`ab`)`"),
+            (small, |m| m.pieces[259].set_kind(PieceKind::UserDefined), "is `user-defined (`ab`)`"),
             (small, |m| drop(m.pieces.remove(7)), "`pieces.type` is `Byte 255 times`"),
         ];
         for (model, change, expected) in cases {
