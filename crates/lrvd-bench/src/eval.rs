@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use burn::tensor::{DType, Device};
-use lrvd_burn::adapter::Extension;
+use lrvd_burn::adapter::LowRankAdapter;
 use lrvd_burn::model::NamedModule;
 use lrvd_burn::prune::statistics;
 use lrvd_burn::sampling::Draws;
@@ -371,8 +371,8 @@ pub fn energy_records(
     let learned = statistics(model, config.statistic_options())?;
     let mut updates = Vec::new();
     model.visit_layers(&mut |path, layer| {
-        let is_ordered = matches!(layer.extension(), Some(Extension::Posterior(_)));
-        if let Some(adapter) = layer.low_rank().filter(|a| is_ordered && a.rank() >= 2) {
+        let is_ordered = |a: &&LowRankAdapter| a.posterior().is_some() && a.rank() >= 2;
+        if let Some(adapter) = layer.low_rank().filter(is_ordered) {
             updates.push((path.to_owned(), adapter.host_factors()));
         }
     });

@@ -17,7 +17,7 @@ use std::time::Instant;
 
 use clap::builder::RangedU64ValueParser;
 use clap::{Args, Parser, ValueEnum, value_parser};
-use lrvd_burn::adapter::{ArdHyper, Extension, Posterior, Prior};
+use lrvd_burn::adapter::{ArdHyper, Extension, Prior};
 use lrvd_burn::burn::module::Module;
 use lrvd_burn::burn::tensor::{Device, Tensor, TensorData};
 use lrvd_burn::core::kl::ArdScales;
@@ -27,10 +27,9 @@ use lrvd_burn::core::noise::{Generator, NoiseKey, Stream};
 use lrvd_burn::core::posterior::clamp_log_variance;
 use lrvd_burn::core::prune::{PruneRule, StatisticAggregate, StatisticOptions};
 use lrvd_burn::core::svd::{SingularFactors, singular_factors};
-use lrvd_burn::core::{Factors, Posterior as CorePosterior};
+use lrvd_burn::core::{Factors, Posterior};
 use lrvd_burn::gauge::rotate_to_singular_basis;
 use lrvd_burn::optimizer::GroupRates;
-use lrvd_burn::parameters::ParameterValue as _;
 use lrvd_burn::train::{
     BayesLoraMethod, Inputs, Method, Model, OrderConfig, Ordered, RankChange, Rows, Run, Setup,
     StepSizes, StepState, Targets, Terms, TrainConfig, UpdatePhase, Watch, directions, keep,
@@ -262,11 +261,8 @@ impl Method<Student> for Rotated {
             rotate_to_singular_basis(step.model)?;
             for (layer, values) in step.model.layer.iter_mut().zip(carried) {
                 layer.edit(|adapter| {
-                    if let Some(Extension::Posterior(Posterior::RankVariance(noise))) =
-                        &mut adapter.extension
-                    {
-                        let n = values.len();
-                        noise.value.set_data(TensorData::new(values, [n]));
+                    if let Some(Extension::Gaussian(noise)) = &mut adapter.extension {
+                        noise.set_per_rank(&values);
                     }
                 });
             }
@@ -292,7 +288,7 @@ impl Method<Student> for Rotated {
 /// ```text
 /// Σ Var ΔW = Σ_k d_input·‖b_k‖²·v[k] + d_output·‖a_k‖²·v[k] + d_input·d_output·v[k]²
 /// ```
-fn log_variances(posterior: &CorePosterior) -> Result<Vec<f64>, lrvd_burn::core::Error> {
+fn log_variances(posterior: &Posterior) -> Result<Vec<f64>, lrvd_burn::core::Error> {
     let old = posterior.factors();
     let Factors { rank, d_input, d_output, .. } = *old;
     let SingularFactors { values, factors: new } = singular_factors(old)?;

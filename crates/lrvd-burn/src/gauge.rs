@@ -11,7 +11,6 @@ use burn::tensor::TensorData;
 use lrvd_core::linalg::transpose;
 use lrvd_core::svd::{SingularFactors, singular_factors};
 
-use crate::adapter::Extension;
 use crate::error::Error;
 use crate::model::{NamedModule, adapters};
 use crate::parameters::ParameterValue;
@@ -30,7 +29,7 @@ pub fn rotate_to_singular_basis(
     let mut rotated = BTreeMap::new();
     for attached in adapters(model) {
         let Some(adapter) = attached.low_rank() else { continue };
-        if !matches!(adapter.extension, None | Some(Extension::Posterior(_))) {
+        if adapter.extension.is_some() && adapter.posterior().is_none() {
             let what = "cannot be rotated: expected two factors, with a posterior or without noise";
             return Err(Error::layer(&attached.path, what));
         }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use burn::tensor::Tensor;
 use lrvd_core::prune::{PruneRule, StatisticOptions, rank_statistic};
 
-use crate::adapter::{Attached, Extension, LowRankAdapter, Posterior};
+use crate::adapter::{Attached, Extension, LowRankAdapter, NoiseMap};
 use crate::error::Error;
 use crate::model::{NamedModule, adapters};
 use crate::optimizer::{AdamW, NamedGradients};
@@ -50,7 +50,7 @@ pub(crate) fn set_relevance(
         let Some(found) = statistics.get(&*attached.path) else { continue };
         // A parameter is finite; noise relative to the energy of a mean of zero is not.
         let posterior = attached.low_rank().and_then(LowRankAdapter::posterior);
-        let is_parameter = matches!(posterior, Some(Posterior::NoiseToSignal(_)));
+        let is_parameter = posterior.is_some_and(|noise| noise.map() == NoiseMap::Relative);
         let most = if is_parameter { f64::MAX } else { f64::INFINITY };
         if let Some(rank) = found.iter().position(|found| !(f64::MIN..=most).contains(found)) {
             let name = format!("relevance statistic of {}", attached.path);
@@ -60,7 +60,7 @@ pub(crate) fn set_relevance(
     model.visit_layers_mut(&mut |path, layer| {
         let Some(statistic) = statistics.get(path) else { return };
         layer.edit(|adapter| {
-            if let Some(Extension::Posterior(posterior)) = &mut adapter.extension {
+            if let Some(Extension::Gaussian(posterior)) = &mut adapter.extension {
                 let shift: Vec<f64> = statistic.iter().map(|found| log_alpha - found).collect();
                 posterior.shift(&shift);
             }
@@ -133,15 +133,15 @@ mod tests {
     use lrvd_core::prune::StatisticAggregate;
 
     use super::*;
-    use crate::adapter::{AdaptedLinear, RankParameters};
+    use crate::adapter::{AdaptedLinear, Gaussian};
 
     /// A layer of rank 2 with `noise`.
-    fn layer(family: fn(RankParameters) -> Posterior, noise: [f64; 2]) -> AdaptedLinear {
+    fn layer(map: NoiseMap, noise: [f64; 2]) -> AdaptedLinear {
         let device = Device::flex();
         let value = Param::from_tensor(Tensor::from_data(noise, &device));
         let ones = |shape: [usize; 2]| Param::from_tensor(Tensor::ones(shape, &device));
         let mut adapter = LowRankAdapter::new(ones([3, 2]), ones([2, 4]), 1.0);
-        adapter.extension = Some(Extension::Posterior(family(RankParameters { value })));
+        adapter.extension = Some(Extension::Gaussian(Gaussian::per_rank(map, true, value)));
         let mut layer = AdaptedLinear::new(Tensor::ones([3, 4], &device), None);
         layer.attach("", adapter, 2).unwrap();
         layer
@@ -153,8 +153,8 @@ mod tests {
 
     #[test]
     fn a_relevance_is_set_within_the_range_of_the_family() {
-        let families = [Posterior::NoiseToSignal, Posterior::RankVariance];
-        let [mut ratio, mut variance] = families.map(|family| layer(family, [-1.0, 0.5]));
+        let maps = [NoiseMap::Relative, NoiseMap::Additive];
+        let [mut ratio, mut variance] = maps.map(|map| layer(map, [-1.0, 0.5]));
         for (layer, log_alpha, expected) in
             [(&mut ratio, -30.0, -30.0), (&mut variance, -30.0, -20.0)]
         {
@@ -168,7 +168,7 @@ mod tests {
     #[test]
     fn a_statistic_without_a_value_is_an_error_and_changes_nothing() {
         for value in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
-            let mut ratio = layer(Posterior::NoiseToSignal, [-1.0, value]);
+            let mut ratio = layer(NoiseMap::Relative, [-1.0, value]);
             let outcome = set_relevance(&mut ratio, -8.0, StatisticOptions::default());
             assert!(outcome.unwrap_err().to_string().contains("at index 1, expected a finite"));
             assert_eq!(noise(&ratio)[0], -1.0);
@@ -179,7 +179,7 @@ mod tests {
     fn a_rank_without_a_mean_gets_the_least_noise() {
         let energy = StatisticAggregate::Energy;
         let options = StatisticOptions { aggregate: energy, ..StatisticOptions::default() };
-        let mut layer = layer(Posterior::RankVariance, [-1.0, 0.5]);
+        let mut layer = layer(NoiseMap::Additive, [-1.0, 0.5]);
         let device = Device::flex();
         layer.edit(|adapter| {
             adapter.a = Param::from_tensor(Tensor::from_data([[1.0, 0.0]; 3], &device));

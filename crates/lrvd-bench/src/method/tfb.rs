@@ -22,7 +22,7 @@
 
 use burn::module::{Module, Param};
 use burn::tensor::{Tensor, TensorData};
-use lrvd_burn::adapter::{AdapterConfig, Extension, LowRankAdapter, Posterior, RankParameters};
+use lrvd_burn::adapter::{AdapterConfig, Extension, Gaussian, LowRankAdapter, NoiseMap};
 use lrvd_burn::model::NamedModule;
 use lrvd_burn::parameters::ParameterValue;
 use lrvd_burn::sampling::{Draws, Scheme};
@@ -179,9 +179,9 @@ fn add_noise(model: &mut AutoModel, level: f64) -> Burn<()> {
         let place = (&a.device().inner(), a.dtype());
         let value = Tensor::full([adapter.rank()], 2.0 * level.ln(), place);
         let value = Param::from_tensor(value).set_require_grad(false);
-        let noise = Posterior::AsymRankVariance(RankParameters { value });
+        let noise = Gaussian::per_rank(NoiseMap::Additive, false, value);
         if outcome.is_ok() {
-            outcome = layer.extend(Some(Extension::Posterior(noise))).map(drop);
+            outcome = layer.extend(Some(Extension::Gaussian(noise))).map(drop);
         }
     });
     outcome

@@ -6,7 +6,7 @@ use lrvd_core::moments::CrossTerm;
 use lrvd_core::noise::{NoiseKey, Stream};
 use lrvd_core::posterior::EPS_VARIANCE;
 
-use super::kind::{LowRankAdapter, Posterior, clamped, clamped_log_alpha};
+use super::kind::{Gaussian, LowRankAdapter, Variances};
 use crate::ops::{
     Noise, OutputNoise, add_gaussian_noise, add_rank_two_noise, row_energy, standard_normal,
 };
@@ -40,7 +40,7 @@ impl LowRankAdapter {
         &self,
         mean: Tensor<3>,
         x: Tensor<3>,
-        posterior: &Posterior,
+        variances: Variances,
         cross: CrossTerm,
         key: (NoiseKey, u32),
     ) -> Tensor<3> {
@@ -49,30 +49,25 @@ impl LowRankAdapter {
         let shape = mean.dims();
         let (mean, x) = (rows(mean), rows(x));
         let s = || linear(x.clone(), a.clone(), None);
-        let variance = match posterior {
-            Posterior::RankVariance(p) | Posterior::AsymRankVariance(p) => {
-                let v = clamped(p.value.val()).exp();
+        let variance = match variances {
+            Variances::Rank(v, both) => {
                 let w = (b.square() * v.clone().unsqueeze_dim(1)).sum_dim(0).squeeze_dim(0);
                 let q = row_energy(x.clone(), None);
-                let (w, t) = match posterior {
-                    Posterior::AsymRankVariance(_) => (w, q.zeros_like()),
-                    _ => {
-                        let w = w + v.clone().square().sum().mul_scalar(kappa);
-                        (w, row_energy(s(), Some(v)))
-                    }
+                let (w, t) = if both {
+                    let w = w + v.clone().square().sum().mul_scalar(kappa);
+                    (w, row_energy(s(), Some(v)))
+                } else {
+                    (w, q.zeros_like())
                 };
                 return add_rank_two_noise(mean, q, w, t, noise).reshape(shape);
             }
-            Posterior::NoiseToSignal(p) => {
-                let alpha = clamped_log_alpha(p.value.val()).exp();
+            Variances::Ratio(alpha) => {
                 let inner = alpha.clone() + alpha.clone().square().mul_scalar(kappa);
                 let u = linear(x.clone().square(), a.clone().square(), None);
                 let c = u * inner.unsqueeze() + s().square() * alpha.unsqueeze();
                 linear(c, b.square(), None)
             }
-            Posterior::ElementVariance(p) => {
-                let var_a = clamped(p.a.val()).exp();
-                let var_b = clamped(p.b.val()).exp();
+            Variances::Entries(var_a, var_b) => {
                 let v_s = linear(x.clone().square(), var_a, None);
                 let of_s = linear(v_s, b.square() + var_b.clone().mul_scalar(kappa), None);
                 of_s + linear(s().square(), var_b, None)
@@ -109,7 +104,7 @@ impl LowRankAdapter {
     pub(super) fn nested(
         &self,
         x: Tensor<3>,
-        posterior: &Posterior,
+        posterior: &Gaussian,
         (key, use_index): (NoiseKey, u32),
     ) -> Tensor<3> {
         let [sequences, tokens, _] = x.dims();
@@ -122,31 +117,30 @@ impl LowRankAdapter {
             mean.clone() + variance.add_scalar(EPS_VARIANCE).sqrt() * eps.clone()
         };
         let noise = Noise { key: key.on_stream(Stream::OUTPUT).with_use(use_index), scale: 1.0 };
-        let out = match posterior {
-            Posterior::RankVariance(p) | Posterior::AsymRankVariance(p) => {
-                let v = clamped(p.value.val()).exp();
+        let out = match posterior.variances(&b) {
+            Variances::Rank(v, both) => {
                 let q = row_energy(x, None);
                 let s = with_noise(q.unsqueeze_dim(1) * v.clone().unsqueeze_dim(0));
-                if matches!(posterior, Posterior::AsymRankVariance(_)) {
-                    linear(s, b, None)
-                } else {
+                if both {
                     let rho = row_energy(s.clone(), Some(v));
                     let out = linear(s, b, None);
                     let [n, d] = out.dims();
                     let place = (&out.device(), out.dtype());
                     let (q, w) = (Tensor::zeros([n], place), Tensor::zeros([d], place));
                     add_rank_two_noise(out, q, w, rho, noise)
+                } else {
+                    linear(s, b, None)
                 }
             }
-            Posterior::NoiseToSignal(p) => {
-                let alpha = clamped_log_alpha(p.value.val()).exp().unsqueeze_dim::<2>(0);
+            Variances::Ratio(alpha) => {
+                let alpha = alpha.unsqueeze_dim::<2>(0);
                 let s = with_noise(linear(x.square(), a.square(), None) * alpha.clone());
                 let rho = linear(s.clone().square() * alpha, b.clone().square(), None);
                 add_gaussian_noise(linear(s, b, None), rho, noise)
             }
-            Posterior::ElementVariance(p) => {
-                let s = with_noise(linear(x.square(), clamped(p.a.val()).exp(), None));
-                let rho = linear(s.clone().square(), clamped(p.b.val()).exp(), None);
+            Variances::Entries(var_a, var_b) => {
+                let s = with_noise(linear(x.square(), var_a, None));
+                let rho = linear(s.clone().square(), var_b, None);
                 add_gaussian_noise(linear(s, b, None), rho, noise)
             }
         };

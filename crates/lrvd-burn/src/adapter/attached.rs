@@ -9,7 +9,7 @@ use burn::tensor::{Device, Tensor};
 use lrvd_core::noise::module_id;
 use lrvd_core::posterior::VariationalFamily;
 
-use super::kind::{Adapter, Extension, LowRankAdapter, Posterior};
+use super::kind::{Adapter, Extension, Gaussian, LowRankAdapter};
 use super::observer::Observer;
 use crate::parameters::handing::{hand_out, hand_over};
 use crate::sampling::Pass;
@@ -33,7 +33,7 @@ impl AdapterSlot {
         if matches!(adapter.extension, Some(Extension::Scale(_) | Extension::Contextual(_))) {
             return None;
         }
-        let family = adapter.posterior().map(Posterior::family);
+        let family = adapter.posterior().and_then(Gaussian::family);
         Some(Self { initial_rank, scaling: adapter.scaling, family })
     }
 }

@@ -3,17 +3,20 @@
 //! Definitions, derivations and references: `lrvd_core::kl`. Divisions by a number are written as
 //! products: Burn's gradient of the division rounds the reciprocal to single precision.
 
-use burn::module::Param;
 use burn::tensor::{DType, FloatDType, Tensor, activation};
+use lrvd_core::baselines::{ElementReduction, ScaleMixture};
 use lrvd_core::error::check_range;
 use lrvd_core::kl::{ArdScales, K1, K2, K3, KlReduction};
+use lrvd_core::noise::Stream;
 use lrvd_core::posterior::{EPS_MEAN, VariationalFamily};
 use lrvd_core::special::ln_gamma;
 use serde::{Deserialize, Serialize};
 
-use super::kind::{LowRankAdapter, Posterior, clamped};
+use super::kind::{Extension, FactorNoise, Gaussian, LowRankAdapter, NoiseMap, softplus};
+use super::linear::AdaptedLinear;
 use crate::error::Error;
-use crate::ops::kl_log_uniform;
+use crate::ops::{kl_log_uniform, standard_normal};
+use crate::sampling::Pass;
 
 /// How the scales of the hierarchical prior are treated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -74,21 +77,14 @@ impl Prior {
     }
 }
 
-/// A random factor of an additive posterior.
+/// A random factor.
 struct RandomFactor<'a> {
     mean: Tensor<2>,
-    variance: Variance<'a>,
+    noise: FactorNoise<'a>,
     /// The axis of the entries of one rank direction.
     axis: usize,
-}
-
-/// `ln σ²` of a factor.
-#[derive(Clone, Copy)]
-enum Variance<'a> {
-    /// One for each rank direction.
-    Rank(&'a Param<Tensor<1>>),
-    /// One for each entry.
-    Entry(&'a Param<Tensor<2>>),
+    /// The stream of its draws.
+    stream: u32,
 }
 
 impl RandomFactor<'_> {
@@ -97,13 +93,26 @@ impl RandomFactor<'_> {
         self.mean.dims()[self.axis] as f64
     }
 
-    /// Clamped to its range, broadcastable against the mean.
+    /// Log-variance in its range, broadcastable against the mean.
     fn log_variance(&self) -> Tensor<2> {
-        match self.variance {
-            Variance::Rank(p) => clamped(p.val()).unsqueeze_dim(self.axis),
-            Variance::Entry(p) => clamped(p.val()),
+        match self.noise {
+            FactorNoise::Rank(p) => NoiseMap::Additive.clamp(p.val()).unsqueeze_dim(self.axis),
+            FactorNoise::Entries(p) => NoiseMap::Additive.clamp(p.val()),
         }
     }
+}
+
+/// The factors of `adapter` on which there is `noise`.
+fn random_factors<'a>(adapter: &LowRankAdapter, noise: &'a Gaussian) -> Vec<RandomFactor<'a>> {
+    let (of_a, of_b) = noise.factors();
+    let a = RandomFactor { mean: adapter.a.val(), noise: of_a, axis: 0, stream: Stream::WEIGHT_A };
+    let b = of_b.map(|noise| RandomFactor {
+        mean: adapter.b.val(),
+        noise,
+        axis: 1,
+        stream: Stream::WEIGHT_B,
+    });
+    std::iter::once(a).chain(b).collect()
 }
 
 impl LowRankAdapter {
@@ -112,33 +121,26 @@ impl LowRankAdapter {
     /// A number of the prior that is out of range is an error, and so is a noise-to-signal posterior with a prior other
     /// than the log-uniform one: a zero mean has zero variance, whose divergence from a Gaussian is infinite.
     pub fn kl(&self, prior: Prior, reduction: KlReduction) -> Result<Option<Tensor<1>>, Error> {
-        let Some(posterior) = self.posterior() else { return Ok(None) };
-        prior.check(posterior.family())?;
+        let Some((noise, family)) = self.posterior().and_then(|q| Some((q, q.family()?))) else {
+            return Ok(None);
+        };
+        prior.check(family)?;
         if self.rank() == 0 {
-            // Not every operation takes an empty tensor.
+            // Not every operator takes an empty tensor.
             let a = self.a.val();
             return Ok(Some(Tensor::zeros([1], (&a.device(), a.dtype()))));
         }
-        let (of_a, of_b) = match posterior {
-            Posterior::RankVariance(p) => {
-                (Variance::Rank(&p.value), Some(Variance::Rank(&p.value)))
-            }
-            Posterior::AsymRankVariance(p) => (Variance::Rank(&p.value), None),
-            Posterior::ElementVariance(p) => (Variance::Entry(&p.a), Some(Variance::Entry(&p.b))),
+        let factors = random_factors(self, noise);
+        if family.is_relative() {
             // The check left the log-uniform prior alone.
-            Posterior::NoiseToSignal(p) => {
-                let sum = kl_of_log_alpha(p.value.val()).sum();
-                return Ok(Some(match reduction {
-                    KlReduction::Element => {
-                        sum.mul_scalar((self.d_input() + self.d_output()) as f64)
-                    }
-                    KlReduction::PerRank => sum,
-                }));
-            }
-        };
-        let a = RandomFactor { mean: self.a.val(), variance: of_a, axis: 0 };
-        let b = of_b.map(|variance| RandomFactor { mean: self.b.val(), variance, axis: 1 });
-        let factors: Vec<_> = std::iter::once(a).chain(b).collect();
+            let width: f64 = factors.iter().map(RandomFactor::width).sum();
+            let FactorNoise::Rank(log_alpha) = factors[0].noise else { return Ok(None) };
+            let sum = kl_of_log_alpha(log_alpha.val()).sum();
+            return Ok(Some(match reduction {
+                KlReduction::Element => sum.mul_scalar(width),
+                KlReduction::PerRank => sum,
+            }));
+        }
         Ok(match prior {
             Prior::LogUniform => kl_from_log_uniform(factors, reduction),
             Prior::Ard { scales, hyper } => kl_from_ard(factors, scales, hyper),
@@ -151,13 +153,13 @@ fn kl_from_log_uniform(
     reduction: KlReduction,
 ) -> Option<Tensor<1>> {
     let width: f64 = factors.iter().map(RandomFactor::width).sum();
-    let of_factor = |f: RandomFactor<'_>| match f.variance {
-        Variance::Entry(_) => {
+    let of_factor = |f: RandomFactor<'_>| match f.noise {
+        FactorNoise::Entries(_) => {
             let log_variance = f.log_variance();
             let energy = f.mean.square().add_scalar(EPS_MEAN);
             kl_of_log_alpha(log_variance - energy.log()).sum()
         }
-        Variance::Rank(p) => kl_log_uniform(f.mean, 1 - f.axis, p.val()).sum(),
+        FactorNoise::Rank(p) => kl_log_uniform(f.mean, 1 - f.axis, p.val()).sum(),
     };
     let sum = factors.into_iter().map(of_factor).reduce(|a, b| a + b)?;
     Some(match reduction {
@@ -220,4 +222,109 @@ pub(super) fn widened<const D: usize>(tensor: Tensor<D>) -> Tensor<D> {
     } else {
         tensor
     }
+}
+
+impl AdaptedLinear {
+    /// `KL(q ‖ p)` of independent entries from `N(0, prior_std²)` in nats, `[1]`; `None` without a
+    /// parameter of noise for each entry.
+    ///
+    /// # Formula
+    ///
+    /// ```text
+    /// Σ ln(prior/σ) + (σ² + mean²)/(2·prior²) − ½        over the entries of the random factors
+    /// ```
+    ///
+    /// [`ElementReduction::Mean`] takes the mean over each factor instead. A factor without noise
+    /// gets no gradient: BLoB's B.
+    ///
+    /// # Numerics
+    ///
+    /// Summed in double precision where the device can, returned in the factors' precision.
+    ///
+    /// # References
+    ///
+    /// Blundell et al. 2015, arXiv:1505.05424. With noise on A alone this is the
+    /// divergence of the whole weight under a prior of covariance `prior²·c²·[I ⊗ BBᵀ]`: Wang et al.
+    /// 2024, arXiv:2406.11675.
+    pub fn kl_elements(&self, prior_std: f64, reduction: ElementReduction) -> Option<Tensor<1>> {
+        let precision = (prior_std * prior_std).recip();
+        self.over_random_entries(reduction, |mean, std, _| {
+            let second = widened(mean).square() + std.clone().square();
+            let terms = second.mul_scalar(0.5 * precision) - std.log();
+            terms.add_scalar(prior_std.ln() - 0.5)
+        })
+    }
+
+    /// Estimate of `KL(q ‖ p)` from a scale mixture by the draw of `pass`, `[1]`; `None` without a
+    /// parameter of noise for each entry.
+    ///
+    /// # Formula
+    ///
+    /// ```text
+    /// Σ ln q(w) − ln p(w),     w = mean + σ ⊙ eps
+    /// ```
+    ///
+    /// `eps` is the noise that a forward under `pass` draws: for a draw per batch and flipout that
+    /// of the batch, for a draw per sequence that of the first sequence. Its expectation is the
+    /// divergence; a single value may be negative.
+    ///
+    /// # References
+    ///
+    /// Blundell et al. 2015, arXiv:1505.05424.
+    pub fn kl_mixture(
+        &self,
+        pass: &Pass,
+        prior: &ScaleMixture,
+        reduction: ElementReduction,
+    ) -> Option<Tensor<1>> {
+        let key = pass.noise.for_module(self.noise_id());
+        let half_log_tau = 0.5 * std::f64::consts::TAU.ln();
+        self.over_random_entries(reduction, |mean, std, stream| {
+            let eps = widened(standard_normal(&mean, mean.dims(), key.on_stream(stream)));
+            let log_q = eps.clone().square().mul_scalar(-0.5) - std.clone().log();
+            let weights = widened(mean) + std * eps;
+            log_q.add_scalar(-half_log_tau) - log_density(weights, prior)
+        })
+    }
+
+    /// Sum of the reduced `terms` of mean, standard deviation in double precision and noise stream of every random factor, in
+    /// the factors' precision.
+    fn over_random_entries(
+        &self,
+        reduction: ElementReduction,
+        terms: impl Fn(Tensor<2>, Tensor<2>, u32) -> Tensor<2>,
+    ) -> Option<Tensor<1>> {
+        let adapter = self.low_rank()?;
+        let Some(Extension::Gaussian(noise)) = &adapter.extension else { return None };
+        let dtype = adapter.a.val().dtype();
+        let of_factor = |f: RandomFactor<'_>| match f.noise {
+            FactorNoise::Rank(_) => None,
+            FactorNoise::Entries(p) => {
+                let weight = reduction.weight(f.mean.shape().num_elements());
+                let std = noise.map().deviation(widened(p.val()));
+                Some(terms(f.mean, std, f.stream).sum().mul_scalar(weight))
+            }
+        };
+        let factors = random_factors(adapter, noise).into_iter();
+        Some(factors.filter_map(of_factor).reduce(|a, b| a + b)?.cast(dtype))
+    }
+}
+
+/// `ln p(w)` of every entry under [`ScaleMixture`].
+fn log_density(w: Tensor<2>, prior: &ScaleMixture) -> Tensor<2> {
+    let squares = w.square();
+    let share = |probability: f64, std: f64| {
+        let constant = probability.ln() - std.ln() - 0.5 * std::f64::consts::TAU.ln();
+        squares.clone().mul_scalar(-0.5 / (std * std)).add_scalar(constant)
+    };
+    let [weight, first, second] = prior.parts();
+    // A component of probability 0 has no logarithm.
+    if weight == 1.0 {
+        return share(1.0, first);
+    }
+    if weight == 0.0 {
+        return share(1.0, second);
+    }
+    let (first, second) = (share(weight, first), share(1.0 - weight, second));
+    second.clone() + softplus(first - second)
 }

@@ -24,8 +24,8 @@ pub use divergence::{ArdHyper, Prior};
 pub use initialisation::adapter_dtype;
 pub(crate) use kind::posterior_schemas;
 pub use kind::{
-    Adapter, AdapterMembers, ContextualGaussian, ElementGaussian, ElementParameters, Extension,
-    LowRankAdapter, Posterior, RankParameters, ScaleGaussian, repeat_for_members,
+    Adapter, AdapterMembers, ContextualGaussian, Extension, Gaussian, LowRankAdapter, NoiseMap,
+    NoiseParameter, ScaleGaussian, repeat_for_members,
 };
 pub use linear::{AdaptedLinear, BaseBits};
 pub use noise::AdapterStream;

@@ -7,7 +7,8 @@ use lrvd_core::noise::NoiseKey;
 
 use super::initialisation::adapter_dtype;
 use super::kind::{
-    Adapter, AdapterMembers, ContextNoise, ContextualGaussian, Extension, LowRankAdapter, Posterior,
+    Adapter, AdapterMembers, ContextNoise, ContextualGaussian, Extension, Gaussian, LowRankAdapter,
+    Variances,
 };
 use super::linear::AdaptedLinear;
 use super::noise::{FlippedDraw, LayerNoise, each_repeated};
@@ -32,7 +33,7 @@ enum Update<'a> {
     /// One draw, turned by signs for every token.
     Flipped { adapter: &'a LowRankAdapter, draw: FlippedDraw },
     /// Noise on activations, resampled for each use.
-    Activations { adapter: &'a LowRankAdapter, posterior: &'a Posterior, key: NoiseKey },
+    Activations { adapter: &'a LowRankAdapter, posterior: &'a Gaussian, key: NoiseKey },
     /// Several adapters, each for its rows of the batch.
     Members { members: &'a AdapterMembers, sequences: usize },
 }
@@ -196,15 +197,16 @@ impl PreparedLinear<'_> {
             return adapted_linear(x, weight, bias, Some(low));
         };
         let key = (*key, use_index);
-        if let Some((variance, both)) = posterior.tied_variance()
-            && adapter.rank() > 0
-            && adapter.scaling != 0.0
-        {
-            let noise = adapter.output_noise(key, cross, both);
-            return moment_matched_linear(x, weight, bias, low, variance, noise);
+        match posterior.variances(&adapter.b.val()) {
+            Variances::Rank(variance, both) if adapter.rank() > 0 && adapter.scaling != 0.0 => {
+                let noise = adapter.output_noise(key, cross, both);
+                moment_matched_linear(x, weight, bias, low, variance, noise)
+            }
+            variances => {
+                let mean = adapted_linear(x.clone(), weight, bias, Some(low));
+                adapter.moment_matched(mean, x, variances, cross, key)
+            }
         }
-        let mean = adapted_linear(x.clone(), weight, bias, Some(low));
-        adapter.moment_matched(mean, x, posterior, cross, key)
     }
 
     /// The factors of an update without dropout or observer, all in the type of the activations.
@@ -324,7 +326,8 @@ impl PreparedLinear<'_> {
                 if let Scheme::MomentMatched(cross) = self.pass.scheme {
                     let s = adapter.scale_rank(linear(x.clone(), adapter.a.val(), None));
                     let mean = linear(s, adapter.b.val(), None);
-                    adapter.moment_matched(mean, x, posterior, cross, key)
+                    let variances = posterior.variances(&adapter.b.val());
+                    adapter.moment_matched(mean, x, variances, cross, key)
                 } else {
                     adapter.nested(x, posterior, key)
                 }

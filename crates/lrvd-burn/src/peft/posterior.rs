@@ -17,10 +17,7 @@ use serde_json::Value;
 
 use super::adapter::PeftAdapter;
 use super::model::{Place, insert, take_parameters, unusable};
-use crate::adapter::{
-    Adapter, AdapterSlot, ElementParameters, Extension, Posterior, RankParameters, Sizes,
-    posterior_schemas,
-};
+use crate::adapter::{Adapter, AdapterSlot, Extension, Gaussian, Sizes, posterior_schemas};
 use crate::error::Error;
 use crate::files::{HostTensor, LoadReport, WeightStore, write_safetensors};
 use crate::model::NamedModule;
@@ -276,7 +273,7 @@ impl PeftPosterior {
 
     /// The stored parameters of the module at `path`, in the order of their schemas; none of a module without a rank.
     fn stored(&self, path: &str) -> Option<Vec<&HostTensor>> {
-        let schemas = posterior_schemas(self.header.family).iter();
+        let schemas = posterior_schemas(self.header.family).into_iter();
         schemas.map(|schema| self.tensors.get(&format!("{path}.{}", schema.name))).collect()
     }
 
@@ -288,19 +285,15 @@ impl PeftPosterior {
         Ok(Some(Noise { family: self.header.family, a, b }))
     }
 
-    /// The same as parameters of a layer.
-    fn on_device(&self, path: &str, place: &Place) -> Result<Option<Posterior>, Error> {
+    /// Noise of the module at `path`, on its layer's device; `None` of a module without a rank.
+    fn on_device(&self, path: &str, place: &Place) -> Result<Option<Gaussian>, Error> {
         let Some(stored) = self.stored(path) else { return Ok(None) };
-        let vector = || Ok::<_, Error>(RankParameters { value: place.parameter(stored[0])? });
-        Ok(Some(match self.header.family {
-            VariationalFamily::RankVariance => Posterior::RankVariance(vector()?),
-            VariationalFamily::AsymRankVariance => Posterior::AsymRankVariance(vector()?),
-            VariationalFamily::NoiseToSignal => Posterior::NoiseToSignal(vector()?),
-            VariationalFamily::ElementVariance => {
-                let (a, b) = (place.parameter(stored[0])?, place.parameter(stored[1])?);
-                Posterior::ElementVariance(ElementParameters { a, b })
-            }
-        }))
+        let noise = Gaussian::of_family(
+            self.header.family,
+            || place.parameter(stored[0]),
+            || Ok([place.parameter(stored[0])?, place.parameter(stored[1])?]),
+        );
+        noise.map(Some)
     }
 
     /// Writes the posterior beside the adapter it belongs to, atomically. What could not be read back is not written.
@@ -407,7 +400,7 @@ pub fn attach_posterior(
         let (initial_rank, scaling) = (module.initial_rank, module.scaling);
         match layer.detach() {
             Some(Adapter::LowRank(mut adapter)) => {
-                adapter.extension = placed.remove(path).flatten().map(Extension::Posterior);
+                adapter.extension = placed.remove(path).flatten().map(Extension::Gaussian);
                 layer.place(path, adapter, initial_rank);
             }
             // Pruned away: only what is left to know of it.

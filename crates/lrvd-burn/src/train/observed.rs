@@ -7,7 +7,7 @@ use burn::tensor::Tensor;
 use lrvd_core::noise::NoiseKey;
 
 use super::data::Model;
-use crate::adapter::{AdaptedLinear, Extension, Observer, Posterior, RankParameters};
+use crate::adapter::{AdaptedLinear, Extension, Gaussian, LowRankAdapter, NoiseMap, Observer};
 use crate::error::Error;
 use crate::sampling::{Pass, Scheme};
 
@@ -43,7 +43,7 @@ impl<M: Model> Observed<M> {
         let observer = Observer::of_gradients();
         let mut outcome = Ok(());
         model.visit_layers_mut(&mut |_, layer| {
-            if outcome.is_ok() && matches!(layer.extension(), Some(Extension::Posterior(_))) {
+            if outcome.is_ok() && layer.low_rank().and_then(LowRankAdapter::posterior).is_some() {
                 outcome = layer.extend(None).map(drop);
             }
             let meant = layer.low_rank().is_some() && meant(layer);
@@ -62,8 +62,8 @@ impl<M: Model> Observed<M> {
                 let value =
                     Tensor::full([adapter.rank()], NO_NOISE, (&a.device().inner(), a.dtype()));
                 let value = Param::from_tensor(value).set_require_grad(false);
-                let noise = Posterior::NoiseToSignal(RankParameters { value });
-                outcome = layer.extend(Some(Extension::Posterior(noise))).map(drop);
+                let noise = Gaussian::per_rank(NoiseMap::Relative, true, value);
+                outcome = layer.extend(Some(Extension::Gaussian(noise))).map(drop);
             }
         });
         outcome?;

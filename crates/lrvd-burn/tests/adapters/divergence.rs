@@ -106,23 +106,23 @@ fn a_noise_to_signal_posterior_has_no_divergence_from_a_gaussian() {
 }
 
 /// A layer with deviations of every size, none zero.
-fn of_elements(map: StdMap, both: bool, dtype: DType) -> AdaptedLinear {
+fn of_elements(map: NoiseMap, both: bool, dtype: DType) -> AdaptedLinear {
     let rho = |seed, shape: [usize; 2]| {
         let values = numbers(seed, shape[0] * shape[1]);
         let values = values.into_iter().map(|v| match map {
-            StdMap::Softplus => 6.0 * v - 3.0,
-            StdMap::Square => 0.6 * v,
+            NoiseMap::Softplus => 6.0 * v - 3.0,
+            _ => 0.6 * v,
         });
         parameter(&values.collect::<Vec<_>>(), shape, dtype)
     };
     let b = both.then(|| rho(32, [RANK, D_OUTPUT]));
-    let noise = ElementGaussian::new(map, rho(31, [D_INPUT, RANK]), b);
+    let noise = Gaussian::per_entry(map, rho(31, [D_INPUT, RANK]), b);
     extended(Extension::Gaussian(noise), dtype)
 }
 
 /// Sum over the random factors of `cost(mean, deviations, index)`.
 fn over_factors(
-    map: StdMap,
+    map: NoiseMap,
     leaves: &[Vec<f64>],
     cost: impl Fn(&[f64], &[f64], usize) -> f64,
 ) -> Vec<f64> {
@@ -134,11 +134,11 @@ fn over_factors(
 }
 
 #[rstest]
-#[case(StdMap::Softplus, true, ElementReduction::Sum)]
-#[case(StdMap::Softplus, true, ElementReduction::Mean)]
-#[case(StdMap::Square, false, ElementReduction::Sum)]
+#[case(NoiseMap::Softplus, true, ElementReduction::Sum)]
+#[case(NoiseMap::Softplus, true, ElementReduction::Mean)]
+#[case(NoiseMap::Square, false, ElementReduction::Sum)]
 fn divergences_of_entries_equal_the_core(
-    #[case] map: StdMap,
+    #[case] map: NoiseMap,
     #[case] both: bool,
     #[case] reduction: ElementReduction,
     #[values(DType::F64, DType::F32)] dtype: DType,
@@ -223,11 +223,11 @@ fn a_narrow_posterior_keeps_its_digits_in_single_precision() {
     let a = numbers(6, n).iter().map(|v| 0.01 * v).collect();
     let mut wide = layer(&HostAdapter { d_input, a, ..plain() }, DType::F32);
     let noise = parameter(&g, [d_input, RANK], DType::F32);
-    let noise = ElementGaussian::new(StdMap::Square, noise, None);
+    let noise = Gaussian::per_entry(NoiseMap::Square, noise, None);
     wide.extend(Some(Extension::Gaussian(noise))).unwrap();
     let kl = host(wide.kl_elements(0.2, ElementReduction::Sum).unwrap())[0];
     let expected =
-        over_factors(StdMap::Square, &leaves(&wide), |mean, std, _| element_kl(mean, std, 0.2));
+        over_factors(NoiseMap::Square, &leaves(&wide), |mean, std, _| element_kl(mean, std, 0.2));
     // One rounding to single precision, at the end.
     assert!((kl / expected[0] - 1.0).abs() < 6.1e-8, "{kl}, expected {}", expected[0]);
 }
@@ -247,6 +247,6 @@ fn costs_add_up_over_a_model() {
     }
     let cost = |layer: &AdaptedLinear| layer.kl_elements(STD, ElementReduction::Sum);
     assert!(total_over_adapters(&net, cost).is_none());
-    net.first = of_elements(StdMap::Square, false, DType::F64);
+    net.first = of_elements(NoiseMap::Square, false, DType::F64);
     assert_eq!(host(total_over_adapters(&net, cost).unwrap()), host(cost(&net.first).unwrap()));
 }

@@ -121,7 +121,7 @@ fn files_hold_the_mean_of_element_noise_and_nothing_of_the_rest() {
     let template = PeftConfig::lora(RANK, 7.0, TargetModules::Names(vec!["first".to_owned()]));
     let mut net = Net::new([Some(&plain()), None], DType::F32);
     let plain = peft_from_model(&net, &template).unwrap();
-    net.first.extend(Some(element_noise(StdMap::Softplus, true, DType::F32))).unwrap();
+    net.first.extend(Some(element_noise(NoiseMap::Softplus, true, DType::F32))).unwrap();
     assert!(peft_from_model(&net, &template).unwrap() == plain, "a posterior is not in the file");
     net.first.extend(Some(scale_noise(DType::F32))).unwrap();
     let error = peft_from_model(&net, &template).map(drop).unwrap_err().to_string();

@@ -104,13 +104,14 @@ fn adapters_that_do_not_fit_are_rejected_by_name() {
     let error = bare(DType::F32).extend(Some(scale_noise(DType::F32))).unwrap_err();
     assert_eq!(error.to_string(), "layer `net.first` has no adapter of two factors");
     let mut noisy = crate::support::layer(&noisy(VariationalFamily::RankVariance), DType::F32);
-    let narrow = ElementGaussian::new(StdMap::Square, random(1, [D_INPUT, 1], DType::F32), None);
+    let narrow = Gaussian::per_entry(NoiseMap::Square, random(1, [D_INPUT, 1], DType::F32), None);
     let error = noisy.extend(Some(Extension::Gaussian(narrow))).unwrap_err();
     let expected = "module `net.first`: `lora_A_G` should be [5, 4], found [5, 1]";
     assert_eq!(error.to_string(), expected);
     assert!(of(&noisy).posterior().is_some() && noisy.slot().is_some());
-    let old = noisy.extend(Some(element_noise(StdMap::Square, false, DType::F32))).unwrap();
-    assert!(matches!(old, Some(Extension::Posterior(_))) && of(&noisy).posterior().is_none());
+    let old = noisy.extend(Some(element_noise(NoiseMap::Square, false, DType::F32))).unwrap();
+    assert!(matches!(old, Some(Extension::Gaussian(old)) if old.family().is_some()));
+    assert!(of(&noisy).posterior().is_none());
     assert_eq!(noisy.slot().unwrap().family, None);
 
     // A scheme that an extension has no meaning for.
@@ -118,7 +119,7 @@ fn adapters_that_do_not_fit_are_rejected_by_name() {
     net.second.detach();
     assert!(SCHEMES.iter().all(|&scheme| check_scheme(&net, scheme).is_ok()));
     for (extension, rejected) in [
-        (element_noise(StdMap::Square, false, DType::F32), &SCHEMES[4..]),
+        (element_noise(NoiseMap::Square, false, DType::F32), &SCHEMES[4..]),
         (scale_noise(DType::F32), &SCHEMES[3..]),
     ] {
         net.first.extend(Some(extension)).unwrap();

@@ -42,7 +42,7 @@ fn outer_products_are_the_gradients_of_the_factors() {
         layer.edit(|adapter| adapter.dropout = RATE);
         // B's gradient is the one of the drawn B too, as the noise is added to the mean. Flipout with noise on B, which
         // reads the drawn A, is left out, and so is noise that depends on the mean or is on activations.
-        let is_posterior = matches!(layer.extension(), Some(Extension::Posterior(_)));
+        let is_posterior = of(&layer).posterior().is_some();
         for &scheme in &SCHEMES[..4] {
             let has_signs_on_b = scheme == Scheme::PerToken && (is_posterior || kind == 7);
             let depends_on_mean = scheme != Scheme::Mean && kind == 3;

@@ -290,7 +290,7 @@ fn factors_and_noise_train_under_their_names_and_nothing_else() {
     let family = layer(&noisy(VariationalFamily::RankVariance), DType::F32);
     let cases = SCHEMES
         .map(|scheme| (family.clone(), scheme, &["lora_A", "lora_B", "rank_log_sigma2"][..]));
-    let (square, softplus) = (StdMap::Square, StdMap::Softplus);
+    let (square, softplus) = (NoiseMap::Square, NoiseMap::Softplus);
     let of = |extension| extended(extension, DType::F32);
     for (layer, scheme, parameters) in cases.into_iter().chain([
         // The mean has no gradient for deviations.

@@ -61,9 +61,9 @@ fn scala_bl_is_pytorchs() {
 }
 
 #[rstest]
-#[case("softplus", StdMap::Softplus)]
-#[case("square", StdMap::Square)]
-fn divergences_of_entries_are_pytorchs(#[case] name: &str, #[case] map: StdMap) {
+#[case("softplus", NoiseMap::Softplus)]
+#[case("square", NoiseMap::Square)]
+fn divergences_of_entries_are_pytorchs(#[case] name: &str, #[case] map: NoiseMap) {
     let (document, _) = document();
     let case = &document["element"];
     let of = |name| read(case, name, 0);
@@ -107,9 +107,9 @@ fn c_lora_is_pytorchs() {
 }
 
 #[rstest]
-#[case("softplus", StdMap::Softplus)]
-#[case("square", StdMap::Square)]
-fn flipout_is_pytorchs(#[case] name: &str, #[case] map: StdMap) {
+#[case("softplus", NoiseMap::Softplus)]
+#[case("square", NoiseMap::Square)]
+fn flipout_is_pytorchs(#[case] name: &str, #[case] map: NoiseMap) {
     let (document, sizes) = document();
     let case = &document["flipout"];
     let names = [("x", 0), ("a_mean", sizes.rank), ("a_rho", sizes.rank), ("b", 0)];

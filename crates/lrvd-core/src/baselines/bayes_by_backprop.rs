@@ -72,24 +72,7 @@ impl ScaleMixture {
     }
 }
 
-/// Standard deviation `sigma` of an unconstrained parameter `rho`.
-///
-/// ```text
-/// softplus:  sigma = ln(1 + exp(rho))
-/// square:    sigma = rho²
-/// ```
-///
-/// Sources: Blundell et al. 2015, arXiv:1505.05424 (softplus); Wang et al. 2024, arXiv:2406.11675 (square, there called `G`),
-/// whose slope vanishes with the standard deviation, so small noise moves slowly.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum StdMap {
-    /// `ln(1 + exp(rho))`, the choice of Bayes by backprop.
-    Softplus,
-    /// `rho²`, the choice of BLoB and C-LoRA's scales.
-    Square,
-}
-
-/// An initial `rho` under [`StdMap::Square`] from a uniform number in `[0, 1]`: `U(limit/√2, limit)`.
+/// An initial `rho` with `sigma = rho²`, from a uniform number in `[0, 1]`: `U(limit/√2, limit)`.
 pub fn initial_rho(uniform: f64, limit: f64) -> f64 {
     let low = std::f64::consts::FRAC_1_SQRT_2;
     limit * (low + (1.0 - low) * uniform)

@@ -11,7 +11,7 @@ pub mod swag;
 pub mod temperature;
 pub mod tfb;
 
-pub use bayes_by_backprop::{ElementReduction, ScaleMixture, StdMap, initial_rho};
+pub use bayes_by_backprop::{ElementReduction, ScaleMixture, initial_rho};
 pub use scala_bl::{KlDirection, ScalaBlBasis, scala_bl_basis};
 pub use swag::Swag;
 pub use temperature::{TemperatureFit, shrunk_temperature, temperature_scaling};

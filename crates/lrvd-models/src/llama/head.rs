@@ -168,8 +168,7 @@ fn drawn_update(
     let adapter = small.low_rank()?;
     let (a, b) = (adapter.a.val(), adapter.b.val());
     let (std_a, std_b) = match &adapter.extension {
-        Some(Extension::Posterior(posterior)) => posterior.deviations(&a, &b),
-        Some(Extension::Gaussian(noise)) => noise.deviations(),
+        Some(Extension::Gaussian(noise)) => noise.deviations(&a, &b),
         Some(Extension::SingularValues(_) | Extension::Scale(_) | Extension::Contextual(_))
         | None => return None,
     };

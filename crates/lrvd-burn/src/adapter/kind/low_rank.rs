@@ -3,9 +3,9 @@
 use burn::module::{Module, Param};
 use burn::tensor::Tensor;
 use lrvd_core::noise::Stream;
-use lrvd_core::{Factors, Posterior as CorePosterior};
+use lrvd_core::{Factors, Posterior};
 
-use super::{Extension, Posterior};
+use super::{Extension, Gaussian};
 use crate::adapter::noise::LayerNoise;
 use crate::adapter::schema::{Axis, ParameterSchema, Visit};
 use crate::host::values;
@@ -55,10 +55,10 @@ impl LowRankAdapter {
         }
     }
 
-    /// The posterior whose means the factors are, if there is one.
-    pub fn posterior(&self) -> Option<&Posterior> {
+    /// The posterior of `BayesLoRA` whose means the factors are, if there is one.
+    pub fn posterior(&self) -> Option<&Gaussian> {
         match &self.extension {
-            Some(Extension::Posterior(posterior)) => Some(posterior),
+            Some(Extension::Gaussian(noise)) => noise.family().and(Some(noise)),
             _ => None,
         }
     }
@@ -76,14 +76,16 @@ impl LowRankAdapter {
     }
 
     /// The posterior on the host, if there is one.
-    pub fn host_posterior(&self) -> Result<Option<CorePosterior>, lrvd_core::Error> {
-        let noise = self.valid().posterior().map(Posterior::host);
-        noise.map(|noise| CorePosterior::new(self.host_factors(), noise)).transpose()
+    pub fn host_posterior(&self) -> Result<Option<Posterior>, lrvd_core::Error> {
+        let noise = self.valid().posterior().and_then(Gaussian::host);
+        noise.map(|noise| Posterior::new(self.host_factors(), noise)).transpose()
     }
 
     /// Takes the posterior off and leaves its mean; other extensions stay.
     pub fn take_posterior(&mut self) {
-        self.extension.take_if(|extension| matches!(extension, Extension::Posterior(_)));
+        if self.posterior().is_some() {
+            self.extension = None;
+        }
     }
 
     /// Current rank.
@@ -121,8 +123,7 @@ impl LowRankAdapter {
     /// lives, and visits all of them after every backward pass: a step would cost more with every step.
     pub(in crate::adapter) fn deviations(&self) -> Option<Deviations> {
         match &self.extension {
-            Some(Extension::Posterior(e)) => Some(e.deviations(&self.a.val(), &self.b.val())),
-            Some(Extension::Gaussian(e)) => Some(e.deviations()),
+            Some(Extension::Gaussian(e)) => Some(e.deviations(&self.a.val(), &self.b.val())),
             _ => None,
         }
     }
@@ -159,7 +160,6 @@ impl LowRankAdapter {
         visit(&B, &mut self.b);
         match &mut self.extension {
             Some(Extension::SingularValues(e)) => visit(&E, e),
-            Some(Extension::Posterior(e)) => e.each(visit),
             Some(Extension::Gaussian(e)) => e.each(visit),
             Some(Extension::Scale(e)) => e.each(visit),
             Some(Extension::Contextual(e)) => e.each(visit),

@@ -3,8 +3,7 @@
 //! | File | Method | Beside the two factors |
 //! |---|---|---|
 //! | `low_rank` | LoRA, AdaLoRA | nothing, or a diagonal between the factors (arXiv:2303.10512) |
-//! | `posterior` | BayesLoRA and its families | a Gaussian posterior around them |
-//! | `gaussian` | Bayes by backprop, BLoB | a standard deviation per entry |
+//! | `gaussian` | BayesLoRA and its families, Bayes by backprop, BLoB | Gaussian noise around them |
 //! | `scale` | `ScalaBL` | random scales between the factors |
 //! | `contextual` | C-LoRA | a random matrix between them that depends on the input |
 //! | `members` | LoRA-Ensemble | instead of two factors: several adapters, each for its share of the batch |
@@ -13,12 +12,11 @@ mod contextual;
 mod gaussian;
 mod low_rank;
 mod members;
-mod posterior;
 mod scale;
 
 use burn::module::{Module, Param};
 use burn::tensor::Tensor;
-use lrvd_core::baselines::{StdMap, initial_rho};
+use lrvd_core::baselines::initial_rho;
 use lrvd_core::posterior::INITIAL_B_BOUND;
 
 use super::config::{AdapterConfig, AdapterKind};
@@ -29,13 +27,12 @@ use crate::sampling::{Pass, Scheme};
 
 pub(super) use contextual::ContextNoise;
 pub use contextual::ContextualGaussian;
-pub use gaussian::ElementGaussian;
+pub(crate) use gaussian::posterior_schemas;
+pub(super) use gaussian::{FactorNoise, Variances, softplus};
+pub use gaussian::{Gaussian, NoiseMap, NoiseParameter};
 pub(super) use low_rank::Deviations;
 pub use low_rank::LowRankAdapter;
 pub use members::{AdapterMembers, repeat_for_members};
-pub(crate) use posterior::schemas as posterior_schemas;
-pub use posterior::{ElementParameters, Posterior, RankParameters};
-pub(super) use posterior::{clamped, clamped_log_alpha};
 pub use scale::ScaleGaussian;
 
 /// Standard deviation of AdaLoRA's initial factors.
@@ -56,10 +53,8 @@ pub enum Adapter {
 pub enum Extension {
     /// A diagonal between the factors, `[rank]`: AdaLoRA.
     SingularValues(Param<Tensor<1>>),
-    /// A Gaussian posterior whose means the factors are.
-    Posterior(Posterior),
-    /// Independent noise on the entries of A, or of both factors.
-    Gaussian(ElementGaussian),
+    /// Gaussian noise on A, or on both factors.
+    Gaussian(Gaussian),
     /// Noise on scales between the factors.
     Scale(ScaleGaussian),
     /// Noise on a matrix between the factors that depends on the input.
@@ -109,7 +104,7 @@ impl Adapter {
     /// |---|---|---|---|---|
     /// | plain, singular values, members | at the mean | at the mean | at the mean | at the mean |
     /// | posterior | yes | yes | flipout | yes |
-    /// | Gaussian | yes | yes | flipout | no |
+    /// | other Gaussian noise | yes | yes | flipout | no |
     /// | scale | yes | yes | no | no |
     /// | contextual | yes | yes | noise per token | no |
     pub fn supports(&self, scheme: Scheme) -> bool {
@@ -117,7 +112,8 @@ impl Adapter {
             return true;
         };
         match (extension, scheme) {
-            (Extension::SingularValues(_) | Extension::Posterior(_), _) | (_, Scheme::Mean) => true,
+            (Extension::SingularValues(_), _) | (_, Scheme::Mean) => true,
+            (Extension::Gaussian(noise), _) if noise.family().is_some() => true,
             (_, Scheme::MomentMatched(_) | Scheme::Nested)
             | (Extension::Scale(_), Scheme::PerToken) => false,
             _ => true,
@@ -183,21 +179,21 @@ impl Adapter {
                 (normal(ADALORA_STD), Some(Extension::SingularValues(init.constant(&E, 0.0))))
             }
             AdapterKind::Variational { family, initial } => {
-                let posterior = Posterior::fresh(init, family, initial);
+                let noise = Gaussian::fresh(init, family, initial);
                 // At zero the noise-to-signal ratio of every entry would be at its floor.
-                (lora(INITIAL_B_BOUND), Some(Extension::Posterior(posterior)))
+                (lora(INITIAL_B_BOUND), Some(Extension::Gaussian(noise)))
             }
             AdapterKind::BayesByBackprop { both, rho, rho_std, mean_std } => {
-                let [of_a, of_b] = gaussian::schemas(StdMap::Softplus);
+                let [of_a, of_b] = NoiseMap::Softplus.entries();
                 let b = both.then(|| init.normal(of_b, rho, rho_std));
                 let a = init.normal(of_a, rho, rho_std);
-                let noise = ElementGaussian::new(StdMap::Softplus, a, b);
+                let noise = Gaussian::per_entry(NoiseMap::Softplus, a, b);
                 (mean_std.map_or_else(|| lora(0.0), normal), Some(Extension::Gaussian(noise)))
             }
             AdapterKind::Blob { epsilon } => {
-                let [of_a, _] = gaussian::schemas(StdMap::Square);
+                let [of_a, _] = NoiseMap::Square.entries();
                 let a = init.mapped(of_a, |u| initial_rho(u, epsilon));
-                let noise = ElementGaussian::new(StdMap::Square, a, None);
+                let noise = Gaussian::per_entry(NoiseMap::Square, a, None);
                 (lora(0.0), Some(Extension::Gaussian(noise)))
             }
             AdapterKind::ScalaBl { epsilon } => {
@@ -221,18 +217,19 @@ impl AdapterKind {
     /// Every parameter that a fresh adapter of the kind has, in the order of walks.
     pub fn parameters(self) -> Vec<&'static ParameterSchema> {
         use low_rank::{A, B, E};
-        let extension: &[&ParameterSchema] = match self {
-            Self::Lora { .. } => &[],
-            Self::AdaLora => &[&E],
-            Self::Variational { family, .. } => posterior::schemas(family),
+        let mut all = vec![&A, &B];
+        match self {
+            Self::Lora { .. } => {}
+            Self::AdaLora => all.push(&E),
+            Self::Variational { family, .. } => all.extend(posterior_schemas(family)),
             Self::BayesByBackprop { both, .. } => {
-                &gaussian::schemas(StdMap::Softplus)[..=usize::from(both)]
+                all.extend(&NoiseMap::Softplus.entries()[..=usize::from(both)]);
             }
-            Self::Blob { .. } => &gaussian::schemas(StdMap::Square)[..1],
-            Self::ScalaBl { .. } => &[&scale::LOG_MEAN, &scale::LOG_STD],
-            Self::CLora { .. } => contextual::SCHEMAS,
+            Self::Blob { .. } => all.extend(&NoiseMap::Square.entries()[..1]),
+            Self::ScalaBl { .. } => all.extend([&scale::LOG_MEAN, &scale::LOG_STD]),
+            Self::CLora { .. } => all.extend(contextual::SCHEMAS),
             Self::LoraEnsemble { .. } => return vec![&members::A, &members::B],
-        };
-        [&[&A, &B], extension].concat()
+        }
+        all
     }
 }

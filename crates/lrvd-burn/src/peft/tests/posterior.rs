@@ -53,9 +53,7 @@ fn names_in_the_file_are_those_of_the_first_version() {
         (VariationalFamily::AsymRankVariance, "a_only", &["rank_log_sigma2"]),
     ] {
         assert_eq!(posterior_family_name(family), name);
-        assert!(
-            posterior_schemas(family).iter().map(|schema| schema.name).eq(ends.iter().copied())
-        );
+        assert!(posterior_schemas(family).into_iter().map(|s| s.name).eq(ends.iter().copied()));
     }
     let header = sample().1.header;
     for (scheme, name) in [

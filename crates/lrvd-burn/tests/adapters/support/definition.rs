@@ -141,8 +141,8 @@ pub(crate) fn flipout(
 
 /// Standard deviations of A and B in memory order, zeros of a factor that is not random.
 fn deviations(layer: &AdaptedLinear, leaves: &[Vec<f64>]) -> [Vec<f64>; 2] {
-    if let Some(Extension::Gaussian(noise)) = layer.extension() {
-        let of = |rho: &Vec<f64>| std_devs(noise.map, rho);
+    if let (Some(Extension::Gaussian(noise)), None) = (layer.extension(), of(layer).posterior()) {
+        let of = |rho: &Vec<f64>| std_devs(noise.map(), rho);
         return [of(&leaves[2]), leaves.get(3).map_or_else(|| vec![0.0; RANK * D_OUTPUT], of)];
     }
     let adapter = with_leaves(&HostAdapter::read(of(layer)), leaves);
@@ -197,7 +197,7 @@ fn update(
             };
             c_lora(SIZES, &[&[x.to_vec()], leaves].concat(), &eps, 1.0).0
         }
-        (Some(Extension::Posterior(_)), Scheme::MomentMatched(_) | Scheme::Nested) => {
+        (Some(Extension::Gaussian(_)), Scheme::MomentMatched(_) | Scheme::Nested) => {
             let adapter = with_leaves(&HostAdapter::read(of(layer)), leaves);
             let q = &adapter.posterior().unwrap().unwrap();
             let output = noise(of_use(Stream::OUTPUT), rows * D_OUTPUT, dtype);
@@ -210,7 +210,7 @@ fn update(
             }
             .unwrap()
         }
-        (Some(Extension::Posterior(_) | Extension::Gaussian(_)), _) => {
+        (Some(Extension::Gaussian(_)), _) => {
             let sign = |stream, width: usize| {
                 let mut uniform = vec![1.0f32; rows * width];
                 if scheme == Scheme::PerToken {
@@ -275,10 +275,11 @@ pub(crate) fn definition(
 }
 
 /// Standard deviations of `rho`.
-pub(crate) fn std_devs(map: StdMap, rho: &[f64]) -> Vec<f64> {
+pub(crate) fn std_devs(map: NoiseMap, rho: &[f64]) -> Vec<f64> {
     let of = |rho: &f64| match map {
-        StdMap::Softplus => softplus(*rho),
-        StdMap::Square => rho * rho,
+        NoiseMap::Softplus => softplus(*rho),
+        NoiseMap::Square => rho * rho,
+        NoiseMap::Additive | NoiseMap::Relative => panic!("a posterior of BayesLoRA"),
     };
     rho.iter().map(of).collect()
 }

@@ -20,20 +20,18 @@ pub(crate) mod prelude {
 pub(crate) use burn::module::Param;
 pub(crate) use burn::tensor::{DType, Device, Gradients, Tensor, TensorData};
 pub(crate) use lrvd_burn::adapter::{
-    AdaptedLinear, ContextualGaussian, ElementGaussian, ElementParameters, Extension,
-    LowRankAdapter, Posterior, RankParameters, ScaleGaussian,
+    AdaptedLinear, ContextualGaussian, Extension, Gaussian, LowRankAdapter, NoiseMap, ScaleGaussian,
 };
 pub(crate) use lrvd_burn::host::values as host;
 pub(crate) use lrvd_burn::model::NamedModule;
 pub(crate) use lrvd_burn::optimizer::NamedGradients;
 pub(crate) use lrvd_burn::parameters::Group;
 pub(crate) use lrvd_burn::sampling::Scheme;
-pub(crate) use lrvd_core::baselines::StdMap;
 pub(crate) use lrvd_core::linalg::{dot, transpose};
 pub(crate) use lrvd_core::moments::CrossTerm;
 pub(crate) use lrvd_core::noise::{NoiseKey, Stream, fill_uniform};
 pub(crate) use lrvd_core::posterior::VariationalFamily;
-use lrvd_core::{Error, Factors, Noise, Posterior as CorePosterior};
+use lrvd_core::{Error, Factors, Noise, Posterior};
 
 /// Distinct sizes, so that a transposed or exchanged axis cannot pass.
 pub(crate) const BATCH: usize = 2;
@@ -258,12 +256,12 @@ impl HostAdapter {
         Self { rank, d_input, d_output, a: factors.a, b, e, noise, scaling }
     }
 
-    pub(crate) fn posterior(&self) -> Result<Option<CorePosterior>, Error> {
+    pub(crate) fn posterior(&self) -> Result<Option<Posterior>, Error> {
         let Some(HostNoise { family, a, b }) = self.noise.clone() else { return Ok(None) };
         let Self { rank, d_input, d_output, .. } = *self;
         let stored = |b: &[f64]| transpose(b, rank, b.len() / rank);
         let factors = Factors { rank, d_input, d_output, a: self.a.clone(), b: stored(&self.b) };
-        CorePosterior::new(factors, Noise { family, a, b: stored(&b) }).map(Some)
+        Posterior::new(factors, Noise { family, a, b: stored(&b) }).map(Some)
     }
 }
 
@@ -313,20 +311,19 @@ pub(crate) fn noisy(family: VariationalFamily) -> HostAdapter {
 /// The adapter as a trainable module.
 pub(crate) fn adapter(host: &HostAdapter, dtype: DType) -> LowRankAdapter {
     let (rank, d_input, d_output) = (host.rank, host.d_input, host.d_output);
-    let per_rank = |v: &[f64]| RankParameters { value: parameter(v, [rank], dtype) };
     let of_a = |v: &[f64]| parameter(&transpose(v, rank, d_input), [d_input, rank], dtype);
     let of_b = |v: &[f64]| parameter(v, [rank, d_output], dtype);
-    let posterior = host.noise.as_ref().map(|HostNoise { family, a, b }| match family {
-        VariationalFamily::RankVariance => Posterior::RankVariance(per_rank(a)),
-        VariationalFamily::NoiseToSignal => Posterior::NoiseToSignal(per_rank(a)),
-        VariationalFamily::AsymRankVariance => Posterior::AsymRankVariance(per_rank(a)),
-        VariationalFamily::ElementVariance => {
-            Posterior::ElementVariance(ElementParameters { a: of_a(a), b: of_b(b) })
+    let noise = host.noise.as_ref().map(|HostNoise { family, a, b }| {
+        let map = if family.is_relative() { NoiseMap::Relative } else { NoiseMap::Additive };
+        if family.is_per_entry() {
+            Gaussian::per_entry(map, of_a(a), Some(of_b(b)))
+        } else {
+            Gaussian::per_rank(map, family.has_random_b(), parameter(a, [rank], dtype))
         }
     });
     let values = host.e.as_ref().map(|e| Extension::SingularValues(parameter(e, [rank], dtype)));
     let mut adapter = LowRankAdapter::new(of_a(&host.a), of_b(&host.b), host.scaling);
-    adapter.extension = posterior.map(Extension::Posterior).or(values);
+    adapter.extension = noise.map(Extension::Gaussian).or(values);
     adapter
 }
 
@@ -360,9 +357,9 @@ pub(crate) fn of(layer: &AdaptedLinear) -> &LowRankAdapter {
 }
 
 /// Noise per entry, on A or on both factors.
-pub(crate) fn element_noise(map: StdMap, both: bool, dtype: DType) -> Extension {
+pub(crate) fn element_noise(map: NoiseMap, both: bool, dtype: DType) -> Extension {
     let b = both.then(|| random(32, [RANK, D_OUTPUT], dtype));
-    Extension::Gaussian(ElementGaussian::new(map, random(31, [D_INPUT, RANK], dtype), b))
+    Extension::Gaussian(Gaussian::per_entry(map, random(31, [D_INPUT, RANK], dtype), b))
 }
 
 pub(crate) fn scale_noise(dtype: DType) -> Extension {
@@ -391,8 +388,8 @@ pub(crate) fn every_layer(dtype: DType) -> Vec<AdaptedLinear> {
     let hosts = [plain(), with_singular_values()].into_iter();
     let hosts = hosts.chain(VariationalFamily::ALL.map(noisy)).map(|host| layer(&host, dtype));
     let extensions = [
-        element_noise(StdMap::Square, false, dtype),
-        element_noise(StdMap::Softplus, true, dtype),
+        element_noise(NoiseMap::Square, false, dtype),
+        element_noise(NoiseMap::Softplus, true, dtype),
         scale_noise(dtype),
         context_noise(dtype),
     ];
