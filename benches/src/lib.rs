@@ -7,6 +7,7 @@
 //! | `encoder` | the same of an encoder of Burn's parts, with Burn's own LoRA and with ours |
 //! | `recipe` | the loop that users run: its steps, and whole runs |
 //! | `ceiling` | what the processor can do at most |
+//! | `generation` | continuations by a language model |
 //! | `predict` | predictions with draws, by each way of drawing |
 //! | `classifier` | a trained model whose predictions are worth something |
 //! | `process` | how the `lrvd` command runs, so that what is timed is what users run |
@@ -17,6 +18,7 @@
 mod ceiling;
 mod classifier;
 mod encoder;
+mod generation;
 mod model;
 mod predict;
 #[path = "../../crates/lrvd-cli/src/process.rs"]
@@ -27,6 +29,7 @@ mod trainer;
 pub use ceiling::{product, read_bandwidth};
 pub use classifier::Held;
 pub use encoder::EncoderTrainer;
+pub use generation::Generation;
 pub use model::{Architecture, batch, keep_last_layers, model, prune_to};
 pub use predict::{Way, predict, prove};
 pub use recipe::{Recipe, Task, Timed, estimated_memory, train};

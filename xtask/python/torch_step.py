@@ -2,12 +2,14 @@
 
     python torch_step.py --config nano --steps 10 --warmup 2 --threads 2
     python torch_step.py --config base --mode forward
+    python torch_step.py --config smollm2 --mode generate --batch 1 --length 8 --generate 64
 
 The weights are random (drawn from the configuration with a fixed seed; nothing is downloaded). A step is forward,
 cross-entropy, backward, clipping of the gradient norm at 0.1 and AdamW; LoRA rank 8, alpha 16. `nano` and `base` are
 DeBERTa-v3 with an adapter on the six kinds of linear layers, pooler and classifier trained; `smollm2` is a Llama of the
 shape of SmolLM2-135M with adapters on queries and values, which answers at the last position by the logits of two
-tokens: nothing else of the head is computed, and no cache is kept. Every sequence is full (no padding). Prints one line
+tokens: nothing else of the head is computed, and no cache is kept. With `--mode generate` it has no adapter, and a step continues every sequence
+by the most likely tokens, with a cache. Every sequence is full (no padding). Prints one line
 of JSON: `seconds` per step (or forward pass) and `forward_seconds` (with the loss), and `peak_rss_bytes`, the largest
 resident memory of the whole process with Python and the libraries in it.
 """
@@ -81,14 +83,49 @@ def build(name, dropout):
     return get_peft_model(model, lora)
 
 
+def generate(args):
+    """Seconds of each continuation by `args.generate` tokens, and the model."""
+    config = LlamaConfig(**{**SIZES[args.config], "use_cache": True}, eos_token_id=None, pad_token_id=0)
+    model = LlamaForCausalLM(config).to(args.device, getattr(torch, args.dtype)).eval()
+    ids = torch.randint(3, config.vocab_size, (args.batch, args.length)).to(args.device)
+    seconds = []
+    for i in range(args.warmup + args.steps):
+        start = time.perf_counter()
+        with torch.inference_mode():
+            found = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=args.generate, do_sample=False)
+        seconds.append(time.perf_counter() - start)
+        assert found.shape[1] == args.length + args.generate, found.shape
+    return seconds[args.warmup:], model
+
+
 def logits(output):
     return output if isinstance(output, torch.Tensor) else output.logits
+
+
+def report(args, model, trainable, seconds, forward_seconds, **more):
+    # ru_maxrss counts KiB on Linux and bytes on macOS.
+    rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    print(json.dumps({
+        "framework": "torch", "config": args.config, "mode": args.mode, "batch": args.batch, "length": args.length,
+        "threads": args.threads, "dropout": args.dropout, "dtype": args.dtype,
+        "trainable_parameters": sum(p.numel() for p in trainable),
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "seconds": [round(t, 6) for t in seconds],
+        "forward_seconds": [round(t, 6) for t in forward_seconds],
+        "peak_rss_bytes": rss,
+        **more,
+        "load_average": [round(x, 2) for x in os.getloadavg()],
+        "versions": {"python": platform.python_version(), "torch": torch.__version__,
+                     "transformers": transformers.__version__, "peft": peft.__version__},
+    }))
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--config", choices=sorted(SIZES), default="nano")
-    parser.add_argument("--mode", choices=["train", "forward"], default="train")
+    parser.add_argument("--mode", choices=["train", "forward", "generate"], default="train")
+    parser.add_argument("--generate", type=int, default=64, help="new tokens of each sequence, with `--mode generate`")
+    parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32", help="with `--mode generate`")
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--length", type=int, default=128)
     parser.add_argument("--device", default="cpu", help="cpu or cuda[:N]")
@@ -103,8 +140,15 @@ def main():
     if args.dropout and args.config == "smollm2":
         parser.error("a Llama has no dropout in its backbone")
 
+    if args.mode == "generate" and args.config != "smollm2":
+        parser.error("an encoder continues no text")
+
     torch.set_num_threads(args.threads)
     torch.manual_seed(args.seed)
+    if args.mode == "generate":
+        seconds, model = generate(args)
+        report(args, model, [], seconds, [], tokens=args.batch * args.generate)
+        return
     model = build(args.config, args.dropout).to(args.device)
     trainable = [p for p in model.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(trainable, lr=1e-3)
@@ -140,20 +184,7 @@ def main():
             if args.mode == "train":
                 steps.append(end - start)
 
-    # ru_maxrss counts KiB on Linux and bytes on macOS.
-    rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-    print(json.dumps({
-        "framework": "torch", "config": args.config, "mode": args.mode, "batch": args.batch, "length": args.length,
-        "threads": args.threads, "dropout": args.dropout, "dtype": "float32",
-        "trainable_parameters": sum(p.numel() for p in trainable),
-        "parameters": sum(p.numel() for p in model.parameters()),
-        "seconds": [round(t, 6) for t in steps or forwards],
-        "forward_seconds": [round(t, 6) for t in forwards],
-        "peak_rss_bytes": rss,
-        "load_average": [round(x, 2) for x in os.getloadavg()],
-        "versions": {"python": platform.python_version(), "torch": torch.__version__,
-                     "transformers": transformers.__version__, "peft": peft.__version__},
-    }))
+    report(args, model, trainable, steps or forwards, forwards)
 
 
 if __name__ == "__main__":

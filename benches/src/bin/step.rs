@@ -1,4 +1,4 @@
-//! Training steps or predictions, timed, as one line of JSON: our side of `cargo xtask bench`.
+//! Training steps, predictions or continuations, timed, as one line of JSON: our side of `cargo xtask bench`.
 //!
 //! ```text
 //! cargo run --release -p lrvd-perf --bin step -- --config base --method lora --steps 5
@@ -15,12 +15,12 @@ use lrvd_burn::adapter::BaseBits;
 use lrvd_burn::model::trainable_counts;
 use lrvd_models::Precision;
 use lrvd_perf::{
-    Architecture, EncoderTrainer, Held, Method, Recipe, Task, Trainer, Way, batch,
+    Architecture, EncoderTrainer, Generation, Held, Method, Recipe, Task, Trainer, Way, batch,
     keep_last_layers, predict, prove, prune_to,
 };
 use serde_json::{Value, json};
 
-/// Times training steps, or predictions with `--draws`.
+/// Times training steps, predictions with `--draws`, or continuations with `--generate`.
 #[derive(Parser)]
 struct Options {
     #[arg(long, value_enum, default_value_t = Architecture::Nano)]
@@ -86,6 +86,12 @@ struct Options {
     /// Further steps before the clock starts
     #[arg(long, default_value_t = 0)]
     skip: usize,
+    /// Times continuations of `--batch` prompts of `--length` tokens by so many tokens each
+    #[arg(long, value_name = "TOKENS", conflicts_with_all = ["draws", "recipe", "method"])]
+    generate: Option<usize>,
+    /// Measures how long memory is read if every weight is read once a token, in place of continuations
+    #[arg(long, requires = "generate")]
+    limit: bool,
     /// Measures what the processor can do at most, in place of everything else
     #[arg(long)]
     ceiling: bool,
@@ -118,6 +124,7 @@ fn main() -> Result<(), String> {
             "product_flops": lrvd_perf::product(),
             "read_bytes_per_second": lrvd_perf::read_bandwidth(),
         })),
+        _ if options.generate.is_some() => continuations(&options),
         (Some(folder), _) => classifier(&options, folder),
         (None, Some(recipe)) => by_recipe(&options, recipe),
         (None, None) if options.method.is_of_encoder() => of_encoder(&options),
@@ -247,6 +254,30 @@ fn by_recipe(options: &Options, recipe: Recipe) -> Result<Value, Box<dyn std::er
         "loss": loss,
         "estimated_bytes": estimated.transpose()?,
         "peak_rss_bytes": peak_rss(),
+    }))
+}
+
+/// Continuations by a language model, or the least time of them.
+fn continuations(options: &Options) -> Result<Value, Box<dyn std::error::Error>> {
+    let device = lrvd_burn::device::open(&options.device)?;
+    let Options { config, layers, batch, length, base, .. } = *options;
+    let tokens = options.generate.unwrap_or(0);
+    let generation = Generation::new(config, layers, base.precision(), [batch, length, tokens])?;
+    let seconds = if options.limit {
+        (0..options.steps).map(|_| generation.limit()).collect()
+    } else {
+        let model = generation.model(&device);
+        times(options, |_| generation.run(&model))?
+    };
+    Ok(json!({
+        "framework": "lrvd",
+        "config": name(config),
+        "base": name(base),
+        "batch": batch,
+        "length": length,
+        "tokens": batch * tokens,
+        "seconds": seconds,
+        "peak_rss_bytes": (!options.limit).then(peak_rss),
     }))
 }
 

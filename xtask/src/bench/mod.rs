@@ -3,7 +3,7 @@
 //! | file | what |
 //! |---|---|
 //! | `comparisons.toml`, `table` | every comparison with its target |
-//! | `programs` | our `step`, `PyTorch`'s, and criterion's benches |
+//! | `programs` | our `step`, its peers in Python, and criterion's benches |
 //! | `report` | medians, fits, an entry of speed.json for each comparison, pages |
 
 pub(crate) mod programs;
@@ -17,9 +17,9 @@ use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use serde_json::{Value, json};
 
-use self::programs::{Programs, criterion, torch_problem};
+use self::programs::{Programs, criterion, missing_import};
 use self::report::{Machine, replace, section, speed, versions};
-use self::table::{Group, groups, select_all, take_pytorch};
+use self::table::{Group, Program, groups, select_all, take_comparisons};
 use crate::{forward, workspace};
 
 const PAGE: &str = "docs/results/speed.md";
@@ -34,7 +34,7 @@ pub(crate) struct Options {
     /// Run comparisons or groups by name, and only print them; an unknown name lists all.
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     only: Vec<String>,
-    /// A Python with torch, transformers and peft [default: python3].
+    /// A Python with torch, transformers and peft, and for `generation` llama-cpp-python and gguf [default: python3].
     #[arg(long)]
     python: Option<String>,
     /// Too short for results: only print.
@@ -55,13 +55,14 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
             (group.rounds, group.steps) = QUICK;
         }
     }
-    let skipped = skip_pytorch(&mut chosen, options, || torch_problem(options.python()))?;
+    let missing = |program| missing_import(options.python(), program);
+    let skipped = skip_missing(&mut chosen, options, missing)?;
     let (sections, failed) = measure(&chosen, &root, options, &mut machine)?;
     let page = speed(&json!({
         "machine": machine,
         "command": options.command(),
         "versions": versions(&sections),
-        "skipped": skipped.map(|(names, reason)| json!({ "names": names, "reason": reason })),
+        "skipped": skipped,
         "failed": failed,
         "sections": sections,
     }))?;
@@ -106,26 +107,35 @@ impl Options {
     }
 }
 
-/// Takes the comparisons with `PyTorch` out of `chosen` if it has a `problem`, and returns their names and the reason; an
+/// Takes the comparisons with programs that have a `problem` out of `chosen`, and returns their names with the reason; an
 /// error if they were asked for by name.
-fn skip_pytorch(
+fn skip_missing(
     chosen: &mut Vec<Group>,
     options: &Options,
-    problem: impl Fn() -> Option<String>,
-) -> Result<Option<(Vec<String>, String)>> {
-    let mut left = chosen.clone();
-    let skipped = take_pytorch(&mut left);
-    let Some(problem) = (!skipped.is_empty()).then(problem).flatten() else { return Ok(None) };
-    let reason = format!("PyTorch, transformers and PEFT are not at hand ({problem})");
-    if options.python.is_some() || left.is_empty() {
-        bail!(
-            "{reason}, as {} want; `--python PYTHON` names one that has them",
-            skipped.join(", ")
-        );
+    problem: impl Fn(Program) -> Option<String>,
+) -> Result<Vec<(Vec<String>, String)>> {
+    let mut skipped = Vec::new();
+    for program in Program::PEERS {
+        let mut left = chosen.clone();
+        let names = take_comparisons(&mut left, program);
+        let Some(problem) = (!names.is_empty()).then(|| problem(program)).flatten() else {
+            continue;
+        };
+        let (_, packages) = program.script().unwrap_or_default();
+        let reason = format!("{packages} are not at hand ({problem})");
+        // Whoever names a Python names it for PyTorch.
+        let is_asked_for = options.python.is_some() && program == Program::PyTorch;
+        if is_asked_for || left.is_empty() {
+            bail!(
+                "{reason}, as {} want; `--python PYTHON` names one that has them",
+                names.join(", ")
+            );
+        }
+        eprintln!("skipped, {reason}:\n  {}", names.join("\n  "));
+        *chosen = left;
+        skipped.push((names, reason));
     }
-    eprintln!("skipped, {reason}:\n  {}", skipped.join("\n  "));
-    *chosen = left;
-    Ok(Some((skipped, reason)))
+    Ok(skipped)
 }
 
 /// Sections of the groups that ran, and names and errors of those that failed.
@@ -198,24 +208,27 @@ mod tests {
     }
 
     #[test]
-    fn without_pytorch_comparisons_are_skipped_unless_it_was_asked_for() {
-        let missing = || Some("no module".to_owned());
+    fn comparisons_without_a_peer_are_skipped_unless_they_were_asked_for() {
+        let missing = |program| (program == Program::PyTorch).then(|| "no module".to_owned());
         let quiet = Options::default();
         let asked = Options { python: Some("py".to_owned()), ..Options::default() };
         let (all, mut left) = (groups(false).unwrap(), groups(false).unwrap());
-        let (names, reason) = skip_pytorch(&mut left, &quiet, missing).unwrap().unwrap();
+        let skipped = skip_missing(&mut left, &quiet, missing).unwrap();
+        let [(names, reason)] = &skipped[..] else { panic!("{skipped:?}") };
         assert!(names.contains(&"base-lora-pytorch".to_owned()) && reason.contains("no module"));
-        assert!(names.len() == 9 && names.iter().all(|name| name.ends_with("-pytorch")));
+        assert!(names.len() == 13 && names.iter().all(|name| name.ends_with("-pytorch")));
         assert!(left.iter().any(|group| group.name == "base") && left.len() == all.len());
         // By name, or with a Python named for it, silence would be wrong.
         let mut only = select(all.clone(), "nano-lora-pytorch").unwrap();
-        assert!(skip_pytorch(&mut only, &quiet, missing).is_err());
-        assert!(skip_pytorch(&mut all.clone(), &asked, missing).is_err());
+        assert!(skip_missing(&mut only, &quiet, missing).is_err());
+        assert!(skip_missing(&mut all.clone(), &asked, missing).is_err());
+        let no_llama = |program| (program == Program::LlamaCpp).then(|| "no module".to_owned());
+        assert_eq!(skip_missing(&mut all.clone(), &asked, no_llama).unwrap()[0].0.len(), 6);
         // Not asked if not needed.
         let mut pruned = select(all.clone(), "pruned-nano").unwrap();
-        assert_eq!(skip_pytorch(&mut pruned, &asked, || panic!("asked")).unwrap(), None);
+        assert_eq!(skip_missing(&mut pruned, &asked, |_| panic!("asked")).unwrap(), []);
         let mut left = all.clone();
-        assert_eq!(skip_pytorch(&mut left, &quiet, || None).unwrap(), None);
+        assert_eq!(skip_missing(&mut left, &quiet, |_| None).unwrap(), []);
         assert_eq!(left, all);
     }
 }

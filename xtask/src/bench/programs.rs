@@ -1,4 +1,4 @@
-//! Our `step`, `PyTorch`'s, and criterion's benches: run and read.
+//! Our `step`, its peers in Python, and criterion's benches: run and read.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,8 @@ use tempfile::{TempDir, tempdir};
 use super::table::{Group, Program, Side};
 use crate::process;
 
-const SCRIPT: &str = "xtask/python/torch_step.py";
+/// Folder of the peers' scripts.
+const SCRIPTS: &str = "xtask/python";
 
 /// All runs of one side.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -63,9 +64,9 @@ impl Programs {
     /// The call that times the steps of a side of `group`.
     fn command(&self, group: &Group, side: &Side) -> Command {
         let threads = group.threads.unwrap_or(self.threads).to_string();
-        let mut command = if side.program == Program::PyTorch {
+        let mut command = if let Some((script, _)) = side.program.script() {
             let mut command = Command::new(&self.python);
-            command.arg(self.root.join(SCRIPT)).args(["--threads", &threads]);
+            command.arg(self.root.join(SCRIPTS).join(script)).args(["--threads", &threads]);
             command
         } else {
             let mut command = Command::new(&self.step);
@@ -141,10 +142,11 @@ fn parse(text: &str) -> Result<(Vec<f64>, Value)> {
     }
 }
 
-/// Why `python` cannot run the other side; `None` if it can.
-pub(crate) fn torch_problem(python: &str) -> Option<String> {
+/// Why `python` cannot run `program`; `None` if it can.
+pub(crate) fn missing_import(python: &str, program: Program) -> Option<String> {
+    let (_, imports) = program.script()?;
     let mut command = Command::new(python);
-    command.args(["-c", "import torch, transformers, peft"]);
+    command.args(["-c", &format!("import {imports}")]);
     let error = process::output(&mut command).err()?;
     // The last line of a traceback says what is missing.
     let text = format!("{error:#}");

@@ -351,7 +351,7 @@ mod tests {
             "machine": machine(),
             "command": "cargo xtask bench",
             "versions": "torch 2",
-            "skipped": { "names": ["smollm2-lora-pytorch"], "reason": "no PyTorch" },
+            "skipped": [[["smollm2-lora-pytorch"], "no PyTorch"]],
             "failed": [["base", "it fell over"]],
             "sections": sections,
         }))

@@ -12,8 +12,25 @@ pub(crate) enum Program {
     Ours,
     /// `torch_step.py`.
     PyTorch,
+    /// `llama_cpp_generate.py`.
+    #[serde(rename = "llama.cpp")]
+    LlamaCpp,
     /// A bench of `lrvd-perf`.
     Criterion,
+}
+
+impl Program {
+    /// Programs in Python, which a machine may lack.
+    pub(crate) const PEERS: [Self; 2] = [Self::PyTorch, Self::LlamaCpp];
+
+    /// Script and imports of a program in Python.
+    pub(crate) fn script(self) -> Option<(&'static str, &'static str)> {
+        match self {
+            Self::PyTorch => Some(("torch_step.py", "torch, transformers, peft")),
+            Self::LlamaCpp => Some(("llama_cpp_generate.py", "llama_cpp, gguf")),
+            Self::Ours | Self::Criterion => None,
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -84,9 +101,8 @@ impl Group {
         self.sides.iter().filter(is_used)
     }
 
-    fn needs_pytorch(&self, comparison: &Comparison) -> bool {
-        let is_pytorch = |side: &Side| side.program == Program::PyTorch;
-        self.sides.iter().any(|side| is_pytorch(side) && comparison.uses(side))
+    fn needs(&self, program: Program, comparison: &Comparison) -> bool {
+        self.sides.iter().any(|side| side.program == program && comparison.uses(side))
     }
 
     pub(crate) fn is_criterions(&self) -> bool {
@@ -146,12 +162,12 @@ pub(crate) fn select(groups: Vec<Group>, name: &str) -> Result<Vec<Group>> {
     bail!("there is no comparison `{name}`; there are\n  {}", all.join("\n  "))
 }
 
-/// Takes out the comparisons that need `PyTorch`, and returns their names.
-pub(crate) fn take_pytorch(groups: &mut Vec<Group>) -> Vec<String> {
+/// Takes out the comparisons that need `program`, and returns their names.
+pub(crate) fn take_comparisons(groups: &mut Vec<Group>, program: Program) -> Vec<String> {
     let mut taken = Vec::new();
     for group in &mut *groups {
         let all = group.comparisons.clone().into_iter();
-        let (needing, left): (Vec<_>, _) = all.partition(|c| group.needs_pytorch(c));
+        let (needing, left): (Vec<_>, _) = all.partition(|c| group.needs(program, c));
         taken.extend(needing.into_iter().map(|comparison| comparison.name));
         group.comparisons = left;
     }
