@@ -104,10 +104,16 @@ mod cpu {
         if let Some(out) = thin(&x) {
             return Fused { out, saved };
         }
-        let weight = QuantizedLinear::weight(&x, x.first());
+        let weight = weight(&x, x.first());
         let ([x], [bias]) = x.parts();
         let (out, _) = layer(Operands::some([Some(x), Some(weight), bias, None, None]), 1.0);
         Fused { out, saved }
+    }
+
+    /// The weight in single precision; Burn's own dequantisation looks for the block of every single number.
+    fn weight(x: &Operands<Flex>, like: &FlexTensor) -> FlexTensor {
+        let quantized = x.quantized.as_ref().and_then(Weight::quantized);
+        quantized.map_or_else(|| QuantizedLinear::weight(x, like), |weight| weight.dequantized())
     }
 
     /// The product of a few rows, which dequantises numbers as it meets them.
@@ -130,7 +136,7 @@ mod cpu {
 
     pub(crate) fn gradient(_: &QuantizedLinear, x: Upstream<'_, Flex>) -> Operands<Flex> {
         let Upstream { saved, grad, needs_grad } = x;
-        let d_x = || input_gradient(&QuantizedLinear::weight(&saved, &grad), &grad);
+        let d_x = || input_gradient(&weight(&saved, &grad), &grad);
         let d_bias = || bias_gradient(&grad);
         Operands::some([needs_grad[0].then(d_x), needs_grad[1].then(d_bias)])
     }

@@ -15,7 +15,7 @@ use half::bf16;
 
 use super::panels::Matrix;
 use super::product::{DEPTH, SMALL};
-use super::{contiguous, run, slice, wide};
+use super::{contiguous, rows_per_task, run, slice, tensor, wide, zeros};
 
 /// Rows that a thin product has at most.
 pub(crate) const THIN: usize = 4;
@@ -96,6 +96,20 @@ impl<'a> Weight<'a> {
                 .map_or_else(|| Numbers::Single(slice(&self.tensor)), Numbers::Half),
         };
         Dense { numbers, depth, columns, by_row }
+    }
+
+    /// A quantised matrix in single precision.
+    pub(crate) fn dequantized(&self) -> FlexTensor {
+        let dense = self.dense(false);
+        let width = dense.columns.max(1);
+        let mut values = zeros(dense.depth * dense.columns);
+        let lines = rows_per_task(width);
+        run(values.chunks_mut(lines * width).enumerate().collect(), |(task, part)| {
+            for (i, row) in part.chunks_mut(width).enumerate() {
+                dense.line(task * lines + i, 0..width, row);
+            }
+        });
+        tensor(values, [dense.depth, dense.columns])
     }
 
     /// The matrix in single precision, or its transpose.
