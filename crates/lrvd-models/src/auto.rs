@@ -129,7 +129,8 @@ impl Model for LlamaForCausalLm {
 fn in_order(parts: Vec<Tensor<2>>, order: &[usize]) -> Tensor<2> {
     let width = parts.iter().map(|part| part.dims()[1]).max().unwrap_or(0);
     let rows: usize = parts.iter().map(|part| part.dims()[0]).sum();
-    let (copies, n) = (rows / order.len(), order.len());
+    let n = order.len();
+    let copies = rows / n;
     let copied = |part: Tensor<2>| {
         let part = pad_classes(part, width);
         let own = part.dims()[0] / copies;

@@ -94,7 +94,7 @@ impl TokenBatch {
         let ids = fill(&|row, i| rows[row].0.get(i).copied().unwrap_or(pad_id));
         let type_ids = fill(&|row, i| rows[row].1.get(i).copied().unwrap_or(0));
         let mask = fill(&|row, i| u32::from(i < rows[row].0.len()));
-        let (ids, type_ids) = (Tensor::from_data(ids, device), Tensor::from_data(type_ids, device));
+        let [ids, type_ids] = [ids, type_ids].map(|data| Tensor::from_data(data, device));
         let mask = Tensor::from_data(mask.convert::<f32>(), (device, dtype));
         Self::new(ids, type_ids, mask)
     }

@@ -67,8 +67,12 @@ impl Error {
         expected: impl Into<String>,
         found: impl Display,
     ) -> Self {
-        let (key, expected, found) = (key.into(), expected.into(), found.to_string());
-        Self::Format { file: file.into(), key, expected, found }
+        Self::Format {
+            file: file.into(),
+            key: key.into(),
+            expected: expected.into(),
+            found: found.to_string(),
+        }
     }
 
     pub(crate) fn unsupported(
@@ -77,8 +81,12 @@ impl Error {
         found: impl Display,
         supported: impl Into<String>,
     ) -> Self {
-        let (key, found, supported) = (key.into(), found.to_string(), supported.into());
-        Self::Unsupported { file: file.into(), key, found, supported }
+        Self::Unsupported {
+            file: file.into(),
+            key: key.into(),
+            found: found.to_string(),
+            supported: supported.into(),
+        }
     }
 
     pub(crate) fn tokenizer(file: &Path, reason: impl Into<String>) -> Self {

@@ -53,9 +53,9 @@ pub struct RmsNorm {
 impl RmsNorm {
     /// Reads `{path}.weight`.
     pub(crate) fn load(source: &mut WeightSource<'_>, path: &str, d: usize, epsilon: f64) -> Self {
-        let (name, init) = (format!("{path}.weight"), Init::Constant(1.0));
+        let name = format!("{path}.weight");
         let dtype = adapter_dtype(source.dtype());
-        let weight = source.tensor(&name, [d], Layout::AsStored, init, dtype);
+        let weight = source.tensor(&name, [d], Layout::AsStored, Init::Constant(1.0), dtype);
         Self { weight: frozen(weight), epsilon }
     }
 

@@ -209,7 +209,7 @@ impl ChatTemplate {
         let mut segments = Vec::new();
         let answers = texts[1..].chunks_exact(2).zip(parts[1..].chunks_exact(2));
         for ((texts, part), learnt) in answers.zip(learnt) {
-            let (asked, answered) = (&texts[0], &texts[1]);
+            let [asked, answered] = texts else { continue };
             let fits = answered.starts_with(asked) && whole.starts_with(answered);
             let pieces = [taken..asked.len(), asked.len()..answered.len()].map(|at| whole.get(at));
             let ([Some(before), Some(answer)], true) = (pieces, fits) else {

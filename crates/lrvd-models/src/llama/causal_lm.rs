@@ -244,7 +244,8 @@ impl LlamaForCausalLm {
         let first = prefix.0.len();
         let TokenBatch { ids, mask, .. } = input.clone();
         let behind = ids.dims()[1] - first;
-        let (ids, mask) = (ids.narrow(1, first, behind), mask.narrow(1, first, behind));
+        let ids = ids.narrow(1, first, behind);
+        let mask = mask.narrow(1, first, behind);
         let states = self.model.run(ids, mask, Some(&mut cache), pass, &mut |_| ());
         self.model.normed(states.narrow(1, behind - 1, 1))
     }
@@ -359,7 +360,8 @@ impl LlamaForCausalLm {
             Some(prefix) => {
                 let cache = self.read(&ids, prefix, pass);
                 // The rest of the prompt is the stem of the tree.
-                let (first, rest) = (prefix.0.len(), prompt - prefix.0.len());
+                let first = prefix.0.len();
+                let rest = prompt - first;
                 let stem = (0..rest).map(|node| node.checked_sub(1));
                 let tree = parents.iter().map(|parent| parent.map_or(rest - 1, |node| node + rest));
                 parents = stem.chain(tree.map(Some)).collect();

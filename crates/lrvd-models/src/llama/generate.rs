@@ -149,9 +149,10 @@ impl LlamaForCausalLm {
         cache: &mut KvCache,
         pass: &Pass,
     ) -> Vec<f64> {
-        let (device, dtype) = (self.model.embeddings().device(), self.model.compute_dtype());
+        let device = self.model.embeddings().device();
         let tokens = rows.iter().map(Vec::len).max().unwrap_or(0);
-        let (mut ids, mut mask) = (Vec::new(), Vec::new());
+        let mut ids = Vec::new();
+        let mut mask = Vec::new();
         for row in rows {
             let padding = tokens - row.len();
             ids.extend(repeat_n(0, padding).chain(row.iter().map(|&id| i64::from(id))));
@@ -159,8 +160,10 @@ impl LlamaForCausalLm {
         }
         let shape = [rows.len(), tokens];
         let ids = Tensor::<2, Int>::from_data(TensorData::new(ids, shape), &device);
+        let dtype = self.model.compute_dtype();
         let mask = Tensor::<2>::from_data(TensorData::new(mask, shape), (&device, dtype));
-        let (ids, mask) = (repeat_for_members(ids, members), repeat_for_members(mask, members));
+        let ids = repeat_for_members(ids, members);
+        let mask = repeat_for_members(mask, members);
         let x = self.model.run(ids, mask, Some(cache), pass, &mut |_| ());
         let last = self.model.normed(x.narrow(1, tokens - 1, 1));
         let logits = self.head(last, pass).into_data();

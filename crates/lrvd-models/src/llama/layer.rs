@@ -87,8 +87,9 @@ impl Attention {
     fn load(source: &mut WeightSource<'_>, path: &str, config: &LlamaConfig) -> Self {
         let hidden = config.hidden_size;
         let std = config.initializer_range;
-        let (heads, key_heads) = (config.num_attention_heads, config.num_key_value_heads);
-        let (wide, narrow) = (heads * config.head_dim, key_heads * config.head_dim);
+        let heads = config.num_attention_heads;
+        let key_heads = config.num_key_value_heads;
+        let [wide, narrow] = [heads, key_heads].map(|heads| heads * config.head_dim);
         let mut linear =
             |name: &str, shape, bias| source.linear(&format!("{path}.{name}"), shape, bias, std);
         let bias = config.attention_bias;
@@ -122,7 +123,8 @@ impl Attention {
         pass: &Pass,
     ) -> Tensor<3> {
         let tokens = x.dims()[1];
-        let (groups, width) = (self.key_heads, self.head_dim);
+        let groups = self.key_heads;
+        let width = self.head_dim;
         let split = |x: Tensor<3>, heads| {
             let rows = x.dims()[0];
             x.reshape([rows, tokens, heads, width])
@@ -152,7 +154,8 @@ impl Attention {
         match (mask, &cache) {
             (AttentionMask::Tree { prefix, own }, _) => {
                 let [q, k, v] = pass.aligned([q, k, v]);
-                let (all, tokens) = (q.dims()[1], own.dims()[2]);
+                let all = q.dims()[1];
+                let tokens = own.dims()[2];
                 let first = |x: &Tensor<4>| x.clone().narrow(1, 0, all - tokens);
                 let before = self.mixed([&q, &k, &v].map(first), prefix, None, pass);
                 let q = q.narrow(1, all - tokens, tokens);
@@ -223,7 +226,8 @@ struct Mlp {
 
 impl Mlp {
     fn load(source: &mut WeightSource<'_>, path: &str, config: &LlamaConfig) -> Self {
-        let (d, wide) = (config.hidden_size, config.intermediate_size);
+        let d = config.hidden_size;
+        let wide = config.intermediate_size;
         let std = config.initializer_range;
         let mut linear =
             |name: &str, shape| source.linear(&format!("{path}.{name}"), shape, false, std);

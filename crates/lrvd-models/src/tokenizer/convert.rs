@@ -107,7 +107,8 @@ pub(super) fn convert(model: &SpmModel, file: &Path, settings: &Settings) -> Res
     let (first, last) = if is_unigram {
         (end(true, "cls_token")?, end(true, "sep_token")?)
     } else {
-        let (bos, eos) = (settings.add_bos.unwrap_or(true), settings.add_eos.unwrap_or(false));
+        let bos = settings.add_bos.unwrap_or(true);
+        let eos = settings.add_eos.unwrap_or(false);
         (end(bos, "bos_token")?, end(eos, "eos_token")?)
     };
     let template = template(first.as_ref(), last.as_ref(), !is_unigram, file)?;
@@ -121,7 +122,7 @@ fn check_supported(model: &SpmModel, file: &Path, is_unigram: bool) -> Result<()
     let unsupported = |key: &str, found: String, supported: String| {
         Err(Error::unsupported(file, key, found, supported))
     };
-    let (trainer, normalizer) = (&model.trainer, &model.normalizer);
+    let SpmModel { trainer, normalizer, .. } = model;
     let whitespace = normalizer.remove_extra_whitespaces;
     for (key, found, supported) in [
         ("trainer_spec.byte_fallback", trainer.byte_fallback || is_unigram, true),

@@ -41,7 +41,8 @@ impl TextStream {
     /// A decoder may drop the space of a first token, so the end of the prompt is decoded before it: its last token, or as many
     /// as its last character has.
     pub fn after(tokenizer: &TextTokenizer, prompt: &[u32]) -> Result<Self> {
-        let (mut ids, mut known) = (Vec::new(), String::new());
+        let mut ids = Vec::new();
+        let mut known = String::new();
         for &id in prompt.iter().rev().take(MOST_WAITING) {
             ids.insert(0, id);
             known = tokenizer.decode(&ids, true)?;

@@ -157,7 +157,8 @@ impl TextTokenizer {
         let library = Error::library("encode a text", &self.file);
         // The template is not part of the engine, so this is the bare text.
         let bare = |text: &str| {
-            let (bytes, most) = (text.len(), self.longest_text);
+            let bytes = text.len();
+            let most = self.longest_text;
             if bytes > most {
                 let reason = format!("reads at most {most} bytes, a text has {bytes}");
                 return Err(Error::tokenizer(&self.file, reason));
@@ -172,9 +173,11 @@ impl TextTokenizer {
                 let expected = format!("at least {added}, the number of special tokens");
                 Error::argument("max_length", expected, max_length)
             })?;
-            let direction = self.truncation_side;
-            let max_length = left;
-            let params = TruncationParams { direction, max_length, ..TruncationParams::default() };
+            let params = TruncationParams {
+                direction: self.truncation_side,
+                max_length: left,
+                ..TruncationParams::default()
+            };
             (first, second) = truncate_encodings(first, second, &params)
                 .map_err(Error::library("truncate a text", &self.file))?;
         }

@@ -50,7 +50,8 @@ pub(super) fn word_pieces(file: &Path, settings: &Settings) -> Result<Tokenizer>
         }
     }
     let roles = Roles { file, settings, vocabulary: &vocabulary, usual: 0 };
-    let (cls, sep) = (roles.needed("cls_token")?, roles.needed("sep_token")?);
+    let cls = roles.needed("cls_token")?;
+    let sep = roles.needed("sep_token")?;
     let lowercase = settings.do_lower_case.unwrap_or(true);
     let parts = json!({
         "added_tokens": roles.added(),
@@ -89,7 +90,8 @@ pub(super) fn byte_pairs(file: &Path, settings: &Settings) -> Result<Tokenizer> 
         merges.push(pair);
     }
     let roles = Roles { file, settings, vocabulary: &vocabulary, usual: 1 };
-    let (cls, sep) = (roles.needed("bos_token")?, roles.needed("eos_token")?);
+    let cls = roles.needed("bos_token")?;
+    let sep = roles.needed("eos_token")?;
     let space = settings.add_prefix_space.unwrap_or(false);
     let bytes = json!({
         "type": "ByteLevel", "add_prefix_space": space, "trim_offsets": true, "use_regex": true,

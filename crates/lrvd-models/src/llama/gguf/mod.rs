@@ -62,7 +62,8 @@ impl GgufModel {
     /// The tokenizer.
     pub fn tokenizer(&self) -> Result<TextTokenizer> {
         let files = self.tokenizer_files()?;
-        let (text, settings) = (files.tokenizer.as_bytes(), files.settings.as_bytes());
+        let text = files.tokenizer.as_bytes();
+        let settings = files.settings.as_bytes();
         TextTokenizer::from_texts(text, settings, self.file.path())
     }
 
