@@ -12,7 +12,7 @@ const KINDS: [(&str, &str, bool); 3] = [
 ];
 
 /// The backends compiled into this build, as a reader would type them.
-pub fn built_in() -> Vec<&'static str> {
+fn built_in() -> Vec<&'static str> {
     KINDS.iter().filter(|(_, _, is_built_in)| *is_built_in).map(|(kind, ..)| *kind).collect()
 }
 

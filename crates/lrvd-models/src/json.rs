@@ -5,7 +5,7 @@ use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::path::Path;
 
-use lrvd_burn::files::{SETTINGS_LIMIT, from_json, read_limited};
+use lrvd_burn::files::{SETTINGS_LIMIT, from_json, is_unset, read_limited};
 use lrvd_core::error::quoted;
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, Deserializer, Error as _};
@@ -137,7 +137,7 @@ impl<'a> JsonObject<'a> {
     /// The object as a `T`; keys of [`DEFAULT_ONLY`] must be off.
     pub(crate) fn read<T: DeserializeOwned>(&mut self) -> Result<T> {
         for key in DEFAULT_ONLY.split_whitespace() {
-            if self.get(key).is_some_and(|value| !is_off(value)) {
+            if self.get(key).is_some_and(|value| !is_unset(value)) {
                 return Err(self.unsupported(key, "null, false or empty"));
             }
             self.map.remove(key);
@@ -222,14 +222,4 @@ pub(crate) fn cut(text: &str, most: usize) -> String {
 /// A text without quotes.
 pub(crate) fn plain(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
-}
-
-/// `true` if the value switches its feature off.
-fn is_off(value: &Value) -> bool {
-    match value {
-        Value::Bool(on) => !on,
-        Value::Object(map) => map.is_empty(),
-        Value::Array(list) => list.is_empty(),
-        _ => false,
-    }
 }

@@ -10,7 +10,8 @@ use std::path::Path;
 use burn::module::Param;
 use burn::tensor::{DType, Device, Tensor, TensorData};
 use lrvd_burn::adapter::{AdaptedLinear, BaseBits};
-use lrvd_burn::files::{HostDType, HostTensor, LoadReport, WeightStore};
+use lrvd_burn::error::LoadReport;
+use lrvd_burn::files::{HostDType, HostTensor, WeightStore};
 use lrvd_core::noise::{NoiseKey, Stream, fill_normal, module_id};
 
 use crate::error::{Error, Result};

@@ -54,6 +54,16 @@ pub fn from_json<'de, T: Deserialize<'de>>(
     })
 }
 
+/// `true` if the value is null, false, or an empty text, list or object.
+pub fn is_unset(value: &Value) -> bool {
+    match value {
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(pairs) => pairs.is_empty(),
+        other => matches!(other, Value::Null | Value::Bool(false)),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]

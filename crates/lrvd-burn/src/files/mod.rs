@@ -17,11 +17,10 @@ mod safetensors_file;
 mod tests;
 mod weight_store;
 
-pub use crate::error::LoadReport;
 pub use atomic::{AtomicDir, check_link, flushes, replace_with, write_atomic};
 pub use gguf_file::{GgufField, GgufFile, write_gguf};
 pub use host_tensor::{HostDType, HostTensor};
-pub use json::{JsonMismatch, from_json};
+pub use json::{JsonMismatch, from_json, is_unset};
 pub use limited::{
     SETTINGS_LIMIT, VOCABULARY_LIMIT, first_file, is_dir, is_file, is_there, open_file,
     read_limited, read_text_limited, reject_pointer,

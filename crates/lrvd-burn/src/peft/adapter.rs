@@ -8,11 +8,9 @@ use lrvd_core::Factors;
 
 use super::config::{CONFIG_FILE, PeftConfig, PeftMethod};
 use super::rules::{Factor, Key, factor_key, parse_key};
-use crate::error::Error;
+use crate::error::{Error, LoadReport};
 use crate::files::host_tensor::{not_a_matrix, wrong_type};
-use crate::files::{
-    HostDType, HostTensor, LoadReport, SETTINGS_LIMIT, WeightStore, is_file, read_limited,
-};
+use crate::files::{HostDType, HostTensor, SETTINGS_LIMIT, WeightStore, is_file, read_limited};
 
 /// File name of the tensors in an adapter folder.
 pub const WEIGHTS_FILE: &str = "adapter_model.safetensors";

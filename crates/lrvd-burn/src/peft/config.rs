@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::error::Error;
 use crate::files::ordered_map::{self, OrderedMap};
-use crate::files::{from_json, write_atomic};
+use crate::files::{from_json, is_unset, write_atomic};
 
 /// File name of the configuration in an adapter folder.
 pub(super) const CONFIG_FILE: &str = "adapter_config.json";
@@ -414,16 +414,6 @@ fn check_unread(file: &Path, key: &str, value: &Value) -> Result<(), Error> {
     }
     let value = value.to_string();
     Err(Error::UnsupportedKey { path: file.to_path_buf(), key: key.to_owned(), value, effect })
-}
-
-/// `true` if the value is null, false, or an empty text, list or object.
-fn is_unset(value: &Value) -> bool {
-    match value {
-        Value::String(text) => text.is_empty(),
-        Value::Array(items) => items.is_empty(),
-        Value::Object(pairs) => pairs.is_empty(),
-        other => matches!(other, Value::Null | Value::Bool(false)),
-    }
 }
 
 /// Makes a whole number an integer, as PEFT writes it.

@@ -9,8 +9,8 @@ use super::adapter::{PeftAdapter, PeftModule, WEIGHTS_FILE, exact_alpha, no_modu
 use super::config::CONFIG_FILE;
 use super::convert::{describe, floats};
 use super::rules::{Factor, base_key, factor_key, saved_key};
-use crate::error::Error;
-use crate::files::{HostTensor, LoadReport, write_atomic, write_safetensors};
+use crate::error::{Error, LoadReport};
+use crate::files::{HostTensor, write_atomic, write_safetensors};
 use crate::text::{cell, code, printable_json};
 
 /// Form of modules of different ranks in a folder.

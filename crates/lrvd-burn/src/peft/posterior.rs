@@ -18,8 +18,8 @@ use serde_json::Value;
 use super::adapter::PeftAdapter;
 use super::model::{Place, insert, take_parameters, unusable};
 use crate::adapter::{Adapter, AdapterSlot, Extension, Gaussian, Sizes, posterior_schemas};
-use crate::error::Error;
-use crate::files::{HostTensor, LoadReport, WeightStore, write_safetensors};
+use crate::error::{Error, LoadReport};
+use crate::files::{HostTensor, WeightStore, write_safetensors};
 use crate::model::NamedModule;
 use crate::sampling::Scheme;
 

@@ -6,8 +6,8 @@ mod posterior;
 mod rules;
 
 use super::*;
-use crate::error::Error;
-use crate::files::{HostTensor, LoadReport};
+use crate::error::{Error, LoadReport};
+use crate::files::HostTensor;
 
 fn names(names: &[&str]) -> TargetModules {
     TargetModules::Names(names.iter().map(|&name| name.to_owned()).collect())
