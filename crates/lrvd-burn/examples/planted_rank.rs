@@ -29,10 +29,11 @@ use lrvd_burn::core::prune::{PruneRule, StatisticAggregate, StatisticOptions};
 use lrvd_burn::core::svd::{SingularFactors, singular_factors};
 use lrvd_burn::core::{Factors, Posterior};
 use lrvd_burn::gauge::rotate_to_singular_basis;
+use lrvd_burn::objective::Objective;
 use lrvd_burn::optimizer::GroupRates;
 use lrvd_burn::train::{
-    BayesLoraMethod, Inputs, Method, Model, OrderConfig, Ordered, RankChange, Rows, Run, Setup,
-    StepSizes, StepState, Targets, Terms, TrainConfig, UpdatePhase, Watch, directions, keep,
+    BayesLoraMethod, Inputs, Method, Model, OrderConfig, Ordered, RankCause, Rows, Run, Setup,
+    StepContext, StepState, Targets, TrainConfig, UpdatePhase, Watch, directions, keep,
 };
 use lrvd_burn::{AdaptedLinear, BayesLora, Pass, Scheme, Selection, prune, ranks};
 use serde::Serialize;
@@ -235,25 +236,25 @@ impl Method<Student> for Rotated {
         Method::<Student>::setup(&self.posterior, config)
     }
 
-    fn terms(
+    fn objective(
         &self,
         model: &Student,
-        pass: &Pass,
-        sizes: StepSizes,
-    ) -> Result<Terms, lrvd_burn::Error> {
-        let mut terms = self.posterior.terms(model, pass, sizes)?;
-        if sizes.step >= self.after {
-            terms.kl_weight *= KL_FACTOR;
+        step: &StepContext,
+        likelihood: Objective,
+    ) -> Result<Objective, lrvd_burn::Error> {
+        let mut objective = self.posterior.objective(model, step, likelihood)?;
+        if step.step >= self.after {
+            objective.kl_weight *= KL_FACTOR;
         }
-        Ok(terms)
+        Ok(objective)
     }
 
     fn update(
         &mut self,
         when: UpdatePhase,
         step: StepState<'_, Student>,
-    ) -> Result<Option<RankChange>, lrvd_burn::Error> {
-        if when == UpdatePhase::AfterUpdate && step.sizes.step + 1 == self.after {
+    ) -> Result<Option<RankCause>, lrvd_burn::Error> {
+        if when == UpdatePhase::AfterUpdate && step.context.step + 1 == self.after {
             let adapters = step.model.layer.iter().filter_map(AdaptedLinear::low_rank);
             let posteriors = adapters.filter_map(|adapter| adapter.host_posterior().transpose());
             let carried = posteriors.map(|posterior| log_variances(&posterior?));

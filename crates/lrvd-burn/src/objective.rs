@@ -22,6 +22,11 @@ pub struct Objective {
 }
 
 impl Objective {
+    /// A likelihood alone.
+    pub fn likelihood(nll: Tensor<1>) -> Self {
+        Self { nll, kl: None, penalty: None, kl_weight: 0.0, divisor: 1.0 }
+    }
+
     /// The scalar to differentiate, `[1]`.
     pub fn loss(&self) -> Tensor<1> {
         let mut loss = self.nll.clone();
@@ -34,22 +39,18 @@ impl Objective {
         loss
     }
 
-    /// The parts as numbers, `loss` being what [`Objective::loss`] returned; one read from the device.
-    pub fn read(&self, loss: &Tensor<1>) -> ObjectiveParts {
-        self.unread(loss)()
-    }
-
-    /// What waits for the device and reads the parts: a GPU works on while nothing of a step is read.
+    /// Reader of the parts, `loss` being what [`Objective::loss`] returned. It waits for the device and reads all of them at
+    /// once: a GPU works on while nothing of a step is read.
     pub fn unread(&self, loss: &Tensor<1>) -> impl FnOnce() -> ObjectiveParts + use<> {
         let zero = || Tensor::zeros([1], (&loss.clone().without_autodiff().device(), loss.dtype()));
         let part = |t: Option<&Tensor<1>>| t.map_or_else(zero, |t| t.clone().without_autodiff());
         let parts =
             [Some(loss), Some(&self.nll), self.kl.as_ref(), self.penalty.as_ref()].map(part);
-        let (parts, kl_weight, divisor) =
-            (Tensor::cat(parts.to_vec(), 0), self.kl_weight, self.divisor);
+        let packed = Tensor::cat(parts.to_vec(), 0);
+        let Self { kl_weight, divisor, .. } = *self;
         move || {
-            let parts: Vec<f64> = parts.into_data().iter::<f64>().collect();
-            let (loss, nll, kl, penalty) = (parts[0], parts[1], parts[2], parts[3]);
+            let parts: Vec<f64> = packed.into_data().iter::<f64>().collect();
+            let [loss, nll, kl, penalty] = [parts[0], parts[1], parts[2], parts[3]];
             ObjectiveParts { loss, nll, kl, penalty, kl_weight, divisor }
         }
     }

@@ -5,10 +5,11 @@ use std::collections::BTreeSet;
 use burn::tensor::Tensor;
 use lrvd_burn::adapter::{AdaptedLinear, AdapterConfig, AdapterKind, ContextDivergence, Observer};
 use lrvd_burn::model::{observe, total_over_adapters};
+use lrvd_burn::objective::Objective;
 use lrvd_burn::optimizer::NamedGradients;
 use lrvd_burn::sampling::{Pass, Scheme};
 use lrvd_burn::train::{
-    Method, Prediction, RankChange, Setup, StepSizes, StepState, Terms, TrainConfig, UpdatePhase,
+    Method, Prediction, RankCause, Setup, StepContext, StepState, TrainConfig, UpdatePhase,
 };
 use lrvd_core::baselines::minibatch_weight::falling_weight;
 use lrvd_core::baselines::{ElementReduction, KlDirection, ScaleMixture};
@@ -79,14 +80,14 @@ impl Bbb {
         }
     }
 
-    fn weight(&self, sizes: StepSizes) -> Burn<f64> {
+    fn weight(&self, step: &StepContext) -> Burn<f64> {
         Ok(match self.settings.weight {
-            BbbWeight::NTrain => 1.0 / sizes.n_train.max(1) as f64,
+            BbbWeight::NTrain => 1.0 / step.n_train.max(1) as f64,
             BbbWeight::Blundell => {
-                let batches = self.epoch.batches(sizes.n_train) as u32;
-                falling_weight(sizes.step as u64, batches)? / self.batch_size.max(1) as f64
+                let batches = self.epoch.batches(step.n_train) as u32;
+                falling_weight(step.step as u64, batches)? / self.batch_size.max(1) as f64
             }
-            BbbWeight::Batch => 1.0 / sizes.batch.examples.max(1) as f64,
+            BbbWeight::Batch => 1.0 / step.batch.examples.max(1) as f64,
         })
     }
 }
@@ -96,9 +97,14 @@ impl Method<AutoModel> for Bbb {
         Ok(self.rates.setup(self.adapter, Scheme::PerBatch, config))
     }
 
-    fn terms(&self, model: &AutoModel, pass: &Pass, sizes: StepSizes) -> Burn<Terms> {
-        let kl = total_over_adapters(model, |layer| self.kl(layer, pass));
-        Ok(Terms { kl, kl_weight: self.weight(sizes)?, ..Terms::none() })
+    fn objective(
+        &self,
+        model: &AutoModel,
+        step: &StepContext,
+        likelihood: Objective,
+    ) -> Burn<Objective> {
+        let kl = total_over_adapters(model, |layer| self.kl(layer, &step.pass));
+        Ok(Objective { kl, kl_weight: self.weight(step)?, ..likelihood })
     }
 }
 
@@ -202,7 +208,7 @@ impl Method<AutoModel> for Alternating {
         &mut self,
         when: UpdatePhase,
         step: StepState<'_, AutoModel>,
-    ) -> Burn<Option<RankChange>> {
+    ) -> Burn<Option<RankCause>> {
         let divergence = self.divergence;
         match when {
             UpdatePhase::BeforeUpdate => self.second.before_update(step),
@@ -264,24 +270,29 @@ impl Method<AutoModel> for CLora {
         Ok(Setup { scheme: Scheme::PerToken, observer, ..Setup::new(self.adapter, config) })
     }
 
-    fn terms(&self, _model: &AutoModel, _pass: &Pass, sizes: StepSizes) -> Burn<Terms> {
+    fn objective(
+        &self,
+        _model: &AutoModel,
+        step: &StepContext,
+        likelihood: Objective,
+    ) -> Burn<Objective> {
         let seen = self.observer.take_divergences();
         let modules: BTreeSet<u32> = seen.iter().map(|seen| seen.module).collect();
         let rows = |seen: &ContextDivergence| seen.per_token.dims()[0];
         // A step of several micro-batches asks once, after the first: it stands for all of them.
         let rows = seen.iter().map(rows).max().unwrap_or(1).max(1);
-        let share = sizes.examples as f64 / rows as f64;
+        let share = step.examples as f64 / rows as f64;
         let kl = seen.into_iter().map(|seen| seen.per_token.sum()).reduce(|a, b| a + b);
-        let weight = self.cycle.weight(sizes.step, sizes.n_train)?;
+        let weight = self.cycle.weight(step.step, step.n_train)?;
         let weight = weight * self.kl_weight * share / modules.len().max(1) as f64;
-        Ok(Terms { kl, kl_weight: weight, ..Terms::none() })
+        Ok(Objective { kl, kl_weight: weight, ..likelihood })
     }
 
     fn update(
         &mut self,
         when: UpdatePhase,
         step: StepState<'_, AutoModel>,
-    ) -> Burn<Option<RankChange>> {
+    ) -> Burn<Option<RankCause>> {
         match when {
             UpdatePhase::BeforeUpdate => {
                 // Divergences of further micro-batches keep their graphs until they are taken.

@@ -2,8 +2,9 @@
 
 use lrvd_burn::adapter::{AdapterConfig, AdapterKind};
 use lrvd_burn::model::total_over_adapters;
+use lrvd_burn::objective::Objective;
 use lrvd_burn::sampling::Pass;
-use lrvd_burn::train::{Method, Prediction, Setup, StepSizes, Terms, TrainConfig};
+use lrvd_burn::train::{Method, Prediction, Setup, StepContext, TrainConfig};
 use lrvd_models::AutoModel;
 
 use super::setup::{adapter, lora, rate_to_reach};
@@ -52,17 +53,22 @@ impl Method<AutoModel> for Map {
         Ok(setup)
     }
 
-    fn terms(&self, model: &AutoModel, _pass: &Pass, sizes: StepSizes) -> Burn<Terms> {
+    fn objective(
+        &self,
+        model: &AutoModel,
+        step: &StepContext,
+        likelihood: Objective,
+    ) -> Burn<Objective> {
         if !self.settings.l2_in_loss {
-            return Ok(Terms::none());
+            return Ok(likelihood);
         }
         let squares = total_over_adapters(model, |layer| {
             let adapter = layer.low_rank()?;
             Some(adapter.a.val().square().sum() + adapter.b.val().square().sum())
         });
-        let weight = 0.5 * self.settings.precision / sizes.n_train as f64;
+        let weight = 0.5 * self.settings.precision / step.n_train as f64;
         let penalty = squares.map(|squares| squares.mul_scalar(weight));
-        Ok(Terms { penalty, ..Terms::none() })
+        Ok(Objective { penalty, ..likelihood })
     }
 }
 

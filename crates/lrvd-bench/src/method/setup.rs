@@ -198,8 +198,8 @@ impl SecondOptimizer {
         cycle: KlCycle,
         kl: impl FnOnce(&AutoModel) -> Option<Tensor<1>>,
     ) -> Burn<()> {
-        let StepState { sizes, rate_factor, model, .. } = state;
-        let weight = cycle.weight(sizes.step, sizes.n_train)?;
+        let StepState { context, rate_factor, model, .. } = state;
+        let weight = cycle.weight(context.step, context.n_train)?;
         let kl = if weight < SMALLEST_WEIGHT || rate_factor == 0.0 { None } else { kl(model) };
         let of_kl = kl.map_or_else(NamedGradients::default, |kl| {
             NamedGradients::collect(model, &kl.mul_scalar(weight).backward())

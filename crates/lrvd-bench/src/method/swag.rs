@@ -26,8 +26,7 @@ use lrvd_burn::model::NamedModule;
 use lrvd_burn::parameters::{Group, NamedParameterMut};
 use lrvd_burn::sampling::Pass;
 use lrvd_burn::train::{
-    ConstantTail, Fitted, Method, MethodState, Prediction, RankChange, Setup, StepState,
-    TrainConfig, UpdatePhase,
+    Fitted, Method, MethodState, Prediction, RankCause, Setup, StepState, TrainConfig, UpdatePhase,
 };
 use lrvd_core::baselines::Swag as Moments;
 use lrvd_core::noise::{NoiseKey, Stream, fill_normal_f64, module_id};
@@ -38,6 +37,32 @@ use super::setup::lora;
 use super::{Fitting, Inputs, RankRequest};
 use crate::error::{Burn, Result};
 use crate::settings::{Config, SwagSettings};
+
+/// Linear change of the learning rate to a constant.
+///
+/// ```text
+/// factor = from + (to − from)·min(1, (step − start)/steps)        from `start` on
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct ConstantTail {
+    /// First step of the tail.
+    start: usize,
+    /// Steps from there to the constant.
+    steps: usize,
+    /// Factor of the peak rates at its start.
+    from: f64,
+    /// The constant factor.
+    to: f64,
+}
+
+impl ConstantTail {
+    /// Factor at `step`; before the tail it is `scheduled`.
+    fn factor(self, step: usize, scheduled: f64) -> f64 {
+        let Self { start, steps, from, to } = self;
+        let Some(since) = step.checked_sub(start) else { return scheduled };
+        if since >= steps { to } else { from + (to - from) * since as f64 / steps as f64 }
+    }
+}
 
 /// Fields of the moments that are lists, as they are stored.
 const LISTS: [&str; 3] = ["mean", "second_moment", "deviations"];
@@ -133,15 +158,19 @@ fn set(p: NamedParameterMut<'_>, values: Vec<f64>) {
 
 impl Method<AutoModel> for Swag {
     fn setup(&self, config: &TrainConfig) -> Burn<Setup> {
-        Ok(Setup { tail: Some(self.tail), ..Setup::new(self.adapter, config) })
+        Ok(Setup::new(self.adapter, config))
+    }
+
+    fn rate_factor(&self, step: usize, scheduled: f64) -> f64 {
+        self.tail.factor(step, scheduled)
     }
 
     fn update(
         &mut self,
         when: UpdatePhase,
         step: StepState<'_, AutoModel>,
-    ) -> Burn<Option<RankChange>> {
-        if when == UpdatePhase::AfterUpdate && self.is_due(step.sizes.step + 1) {
+    ) -> Burn<Option<RankCause>> {
+        if when == UpdatePhase::AfterUpdate && self.is_due(step.context.step + 1) {
             self.collect(step.model)?;
         }
         Ok(None)

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -324,6 +325,12 @@ struct Watched<'a> {
     sink: &'a mut dyn ProgressSink,
 }
 
+impl Watched<'_> {
+    fn stops(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+}
+
 impl Observer<AutoModel, DynMethod> for Watched<'_> {
     type Error = Error;
 
@@ -331,8 +338,9 @@ impl Observer<AutoModel, DynMethod> for Watched<'_> {
         kind_of(error) == Some(Kind::Stopped)
     }
 
-    fn event(&mut self, event: &Event) {
+    fn event(&mut self, event: &Event) -> ControlFlow<()> {
         self.sink.event(event);
+        if self.stops() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 
     fn evaluate(&mut self, model: &AutoModel, method: &DynMethod) -> Result<Option<Evaluation>> {
@@ -352,9 +360,5 @@ impl Observer<AutoModel, DynMethod> for Watched<'_> {
     fn checkpoint(&mut self, state: &TrainState<AutoModel>, method: &DynMethod) -> Result<()> {
         self.checkpoints.map_or(Ok(()), |kept| kept.save(state, method).map(drop))?;
         Ok(())
-    }
-
-    fn stops(&self) -> bool {
-        self.stop.load(Ordering::Relaxed)
     }
 }

@@ -14,10 +14,11 @@ use lrvd_bench::settings::{Config, Layers, Preset, TargetModules};
 use lrvd_bench::task::Goal;
 use lrvd_burn::files::WeightStore;
 use lrvd_burn::model::NamedModule;
+use lrvd_burn::objective::Objective;
 use lrvd_burn::optimizer::NamedGradients;
 use lrvd_burn::sampling::Pass;
 use lrvd_burn::train::{
-    Batch, Examples, Fitted, Model, Outcome, Run, StepSizes, negative_log_likelihood,
+    Batch, Examples, Fitted, Model, Outcome, Run, StepContext, negative_log_likelihood,
 };
 use lrvd_core::noise::{Generator, NoiseKey};
 use lrvd_core::schedule::BatchSize;
@@ -199,14 +200,27 @@ impl Bench {
         self.context().examples(&self.task.validation)
     }
 
-    pub(crate) fn batch(&self) -> (Batch<TokenBatch>, StepSizes) {
+    pub(crate) fn batch(&self) -> (Batch<TokenBatch>, StepContext) {
         let indices: Vec<usize> = (0..self.config.batch_size).collect();
         let batch = self.context().examples(&self.task.train).batch(&indices).unwrap();
         let (examples, tokens, n_train) =
             (batch.targets.rows(), batch.tokens, self.task.train.len());
         let whole = BatchSize { examples, tokens, n_train };
         let steps = self.config.steps;
-        (batch, StepSizes { step: 0, steps, examples, tokens, batch: whole, n_train })
+        let pass = Pass::mean();
+        (batch, StepContext { step: 0, steps, examples, tokens, batch: whole, n_train, pass })
+    }
+
+    /// What `tuning` adds to a likelihood of 0 in a step on [`Bench::batch`].
+    pub(crate) fn objective(
+        &self,
+        tuning: &DynMethod,
+        model: &AutoModel,
+        pass: &Pass,
+    ) -> Objective {
+        let step = StepContext { pass: *pass, ..self.batch().1 };
+        let likelihood = Objective::likelihood(Tensor::zeros([1], &Device::flex()));
+        tuning.objective(model, &step, likelihood).unwrap()
     }
 
     /// Gradients of the mean negative log-likelihood of [`Bench::batch`].

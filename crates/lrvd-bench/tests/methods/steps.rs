@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use burn::tensor::{DType, Tensor};
 use lrvd_burn::adapter::{AdaptedLinear, Observer};
 use lrvd_burn::model::{NamedModule, observe, total_over_adapters};
+use lrvd_burn::objective::Objective;
 use lrvd_burn::optimizer::{NamedGradients, ParameterGroups};
 use lrvd_burn::sampling::{Pass, Scheme};
-use lrvd_burn::train::{Model, Run, StepState, Terms, TrainState, UpdatePhase};
+use lrvd_burn::train::{Model, Run, StepContext, StepState, TrainState, UpdatePhase};
 use lrvd_core::baselines::minibatch_weight::{falling_weight, rescaled_cycle, rising_weight};
 use lrvd_core::baselines::{ElementReduction, KlDirection, ScaleMixture};
 use lrvd_core::noise::NoiseKey;
@@ -19,11 +20,10 @@ fn double() -> Bench {
     Bench { dtype: DType::F64, ..Bench::new(Backbone::Deberta) }
 }
 
-fn regularised(bench: &Bench, key: &str, pass: &Pass) -> Terms {
+fn regularised(bench: &Bench, key: &str, pass: &Pass) -> Objective {
     let Run { state, method: tuning, .. } = bench.fresh(method(key));
-    let (batch, sizes) = bench.batch();
-    drop(state.model.logits(&batch.input, pass));
-    tuning.terms(&state.model, pass, sizes).unwrap()
+    drop(state.model.logits(&bench.batch().0.input, pass));
+    bench.objective(&*tuning, &state.model, pass)
 }
 
 fn groups(bench: &Bench, key: &str) -> ParameterGroups {
@@ -108,7 +108,7 @@ fn methods_c_lora_weighs_the_divergence_of_every_token() {
     // Layers that see tokens only: the query and key projections also see relative positions.
     bench.assign("steps=2000 target_modules=[\"value_proj\",\"intermediate.dense\"]");
     let Run { state, method: tuning, .. } = bench.fresh(method("c-lora"));
-    let (batch, sizes) = bench.batch();
+    let (batch, _) = bench.batch();
     let pass = Pass::sampled(Scheme::PerToken, NoiseKey::new(1));
     let (mut model, observer) = (state.model.clone(), Observer::of_divergences(0.2));
     observe(&mut model, Some(&observer));
@@ -117,13 +117,13 @@ fn methods_c_lora_weighs_the_divergence_of_every_token() {
     }
     let seen = observer.take_divergences().into_iter();
     let expected: f64 = seen.flat_map(|seen| numbers(seen.per_token)).sum();
-    let found = tuning.terms(&state.model, &pass, sizes).unwrap();
+    let found = bench.objective(&*tuning, &state.model, &pass);
     close(numbers(found.kl.unwrap())[0], expected, 1e-10, "divergence");
     let cycle = rescaled_cycle(14, 8.0, 1, 4).unwrap();
     let weight = rising_weight(0, cycle).unwrap() * 1e-6 / state.ranks().len() as f64;
     close(found.kl_weight / found.divisor, weight, 1e-12, "weight");
     // What was asked once is gone.
-    assert!(tuning.terms(&state.model, &pass, sizes).unwrap().kl.is_none());
+    assert!(bench.objective(&*tuning, &state.model, &pass).kl.is_none());
 }
 
 #[test]
@@ -184,15 +184,15 @@ fn methods_c_lora_watches_training_only() {
     let Run { mut state, method: tuning, .. } = bench.trained(method("c-lora"));
     let examples = bench.validation();
     tuning.predict(&state.model, &bench.context().inputs(&examples).drawn(2)).unwrap();
-    let (batch, sizes) = bench.batch();
+    let (batch, _) = bench.batch();
     let pass = Pass::sampled(Scheme::PerToken, NoiseKey::new(1));
-    assert!(tuning.terms(&state.model, &pass, sizes).unwrap().kl.is_none());
+    assert!(bench.objective(&*tuning, &state.model, &pass).kl.is_none());
     let observed = state.model.clone();
     state.compact();
     drop(state.model.logits(&batch.input, &pass));
-    assert!(tuning.terms(&state.model, &pass, sizes).unwrap().kl.is_none());
+    assert!(bench.objective(&*tuning, &state.model, &pass).kl.is_none());
     drop(observed.logits(&batch.input, &pass));
-    assert!(tuning.terms(&observed, &pass, sizes).unwrap().kl.is_some());
+    assert!(bench.objective(&*tuning, &observed, &pass).kl.is_some());
     assert_eq!(trained(&observed), trained(&state.model));
 }
 
@@ -227,11 +227,18 @@ fn step(bench: &Bench, key: &str) -> Step {
     let all = |state: &TrainState<AutoModel>| trained(&state.model).into_iter().collect::<Values>();
     let before = all(&state);
     let mut hook = |state: &mut TrainState<AutoModel>, when: UpdatePhase| {
-        let mut sizes = bench.batch().1;
-        sizes.step = cycle() as usize - 1;
-        let TrainState { model, in_use, optimizer, .. } = state;
-        let (pass, gradients, rate_factor) = (&pass, &mut gradients, FACTOR);
-        let step = StepState { sizes, pass, rate_factor, model, in_use, optimizer, gradients };
+        let context = StepContext { step: cycle() as usize - 1, pass, ..bench.batch().1 };
+        let gradients = &mut gradients;
+        let step = StepState {
+            context,
+            rate_factor: FACTOR,
+            model: &mut state.model,
+            rank_masks: &mut state.in_use,
+            removed: &mut state.journal.removed,
+            optimizer: &mut state.optimizer,
+            skip_next_update: &mut state.skip_next_update,
+            gradients,
+        };
         assert!(tuning.update(when, step).unwrap().is_none());
         if when == UpdatePhase::BeforeUpdate {
             state.optimizer.step(&mut state.model, gradients, FACTOR);

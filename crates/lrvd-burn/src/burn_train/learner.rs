@@ -15,7 +15,7 @@ use crate::objective::Objective;
 use crate::optimizer::{AdamW, NamedGradients};
 use crate::sampling::Pass;
 use crate::train::{
-    Batch, Method, Model, Phase, RankMasks, Run, Setup, StepContext, StepSizes, Terms, TrainConfig,
+    Batch, Method, Model, Phase, RankMasks, Run, Setup, StepContext, StepRules, TrainConfig,
     TrainState, likelihood, ranks_in_use, update,
 };
 
@@ -62,18 +62,18 @@ struct Training<T> {
 #[derive(Default)]
 struct Pending {
     parts: usize,
-    sizes: Option<StepSizes>,
+    context: Option<StepContext>,
     gradients: NamedGradients,
 }
 
 impl Pending {
     /// Counts a micro-batch, and returns its number and its share of the examples so far.
-    fn add(&mut self, own: StepSizes) -> (usize, f64) {
-        let sizes = self.sizes.get_or_insert(StepSizes { examples: 0, tokens: 0, ..own });
-        sizes.examples += own.examples;
-        sizes.tokens += own.tokens;
+    fn add(&mut self, own: StepContext) -> (usize, f64) {
+        let step = self.context.get_or_insert(StepContext { examples: 0, tokens: 0, ..own });
+        step.examples += own.examples;
+        step.tokens += own.tokens;
         self.parts += 1;
-        (self.parts - 1, own.examples as f64 / sizes.examples.max(1) as f64)
+        (self.parts - 1, own.examples as f64 / step.examples.max(1) as f64)
     }
 
     /// Adds the gradients of the last micro-batch, which has this share of the examples.
@@ -102,12 +102,20 @@ impl<T> Training<T> {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Those of a step on `batch` alone.
-    fn sizes<I>(&self, batch: &Batch<I>) -> StepSizes {
-        let (step, steps, n_train) = (self.step, self.config.steps, self.n_train);
-        let (examples, tokens) = (batch.targets.answers(), batch.tokens);
+    /// A step on `batch` alone.
+    fn context<I>(&self, batch: &Batch<I>) -> StepContext {
+        let Self { n_train, step, .. } = *self;
+        let steps = self.config.steps;
+        let examples = batch.targets.answers();
+        let tokens = batch.tokens;
         let first = BatchSize { examples, tokens, n_train };
-        StepSizes { step, steps, examples, tokens, batch: first, n_train }
+        let pass = self.rules(1.0).pass(step, 0);
+        StepContext { step, steps, examples, tokens, batch: first, n_train, pass }
+    }
+
+    fn rules(&self, scheduled: f64) -> StepRules<'_> {
+        let Self { config, setup, n_train, .. } = self;
+        StepRules { config, setup, phase: Phase::Whole, n_train: *n_train, scheduled }
     }
 }
 
@@ -137,15 +145,14 @@ where
     }
 
     fn output(&self, batch: &Batch<M::Input>, pass: &Pass) -> StepOutput {
-        let Training { method, in_use, .. } = &self.training;
-        let sizes = self.training.sizes(batch);
-        let terms = method.terms(&self.model, pass, sizes).unwrap_or_else(|error| {
-            self.training.stop.stop(Some(&error.to_string()));
-            Terms::none()
+        let Training { method, in_use, stop, .. } = &self.training;
+        let step = StepContext { pass: *pass, ..self.training.context(batch) };
+        let (nll, logits, targets) = likelihood(&self.model, batch, pass, step.examples);
+        let likelihood = Objective::likelihood(nll.clone());
+        let objective = method.objective(&self.model, &step, likelihood).unwrap_or_else(|error| {
+            stop.stop(Some(&error.to_string()));
+            Objective::likelihood(nll)
         });
-        let (nll, logits, targets) = likelihood(&self.model, batch, pass, sizes.examples);
-        let Terms { kl, kl_weight, divisor, penalty } = terms;
-        let objective = Objective { nll, kl, penalty, kl_weight, divisor };
         let loss = objective.loss();
         let Objective { nll, kl, .. } = objective;
         let total_rank = ranks_in_use(&self.model, in_use).values().sum();
@@ -164,10 +171,8 @@ where
 
     fn step(&self, batch: Batch<M::Input>) -> TrainOutput<StepOutput> {
         let training = &self.training;
-        let (part, share) = training.pending().add(training.sizes(&batch));
-        let &Training { ref config, ref setup, n_train, step, .. } = training;
-        let whole = StepContext { config, setup, phase: Phase::Whole, n_train, scheduled: 1.0 };
-        let item = self.output(&batch, &whole.pass(step, part));
+        let (part, share) = training.pending().add(training.context(&batch));
+        let item = self.output(&batch, &training.rules(1.0).pass(training.step, part));
         // Without a head nothing is left to learn once every rank is pruned.
         if item.loss.is_tracked() {
             let gradients = NamedGradients::collect(&self.model, &item.loss.backward());
@@ -182,16 +187,20 @@ where
         rate: ModuleLearningRate,
         _gradients: GradientsParams,
     ) -> Self {
-        let Pending { sizes, gradients, .. } = std::mem::take(&mut *self.training.pending());
-        let Some(sizes) = sizes else { return self };
+        let Pending { context, gradients, .. } = std::mem::take(&mut *self.training.pending());
+        let Some(context) = context else { return self };
         let Self { model, training } = self;
         let Training { mut method, in_use, optimizer, skip_next_update, mut step, .. } = training;
-        let (config, setup, n_train) = (&training.config, &training.setup, training.n_train);
-        let scheduled = rate.base();
-        let context = StepContext { config, setup, phase: Phase::Whole, n_train, scheduled };
+        let rules = StepRules {
+            config: &training.config,
+            setup: &training.setup,
+            phase: Phase::Whole,
+            n_train: training.n_train,
+            scheduled: rate.base(),
+        };
         let mut state =
             TrainState { skip_next_update, in_use, ..TrainState::new(model, optimizer) };
-        match update(&context, &mut state, &mut method, gradients, sizes) {
+        match update(&rules, &mut state, &mut method, gradients, context) {
             Ok(_) => step += 1,
             Err(error) => training.stop.stop(Some(&error.to_string())),
         }

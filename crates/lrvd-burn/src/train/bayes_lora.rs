@@ -13,14 +13,14 @@ use serde::{Deserialize, Serialize};
 
 use super::config::TrainConfig;
 use super::data::Model;
-use super::method::{Method, RankChange, Setup, StepSizes, StepState, Terms, UpdatePhase};
+use super::method::{Method, Setup, StepContext, StepState, UpdatePhase};
 use super::state::RankCause;
 use crate::bayes_lora::BayesLora;
 use crate::error::Error;
 use crate::model::total_kl;
+use crate::objective::Objective;
 use crate::peft::PosteriorRun;
 use crate::prune::{self, PruneEvent};
-use crate::sampling::Pass;
 
 /// What happens to the optimiser at a prune event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,9 +56,9 @@ impl Pruning {
     fn prune<M: Model>(
         &self,
         posterior: &BayesLora,
-        when: UpdatePhase,
+        phase: UpdatePhase,
         step: StepState<'_, M>,
-    ) -> Result<RankChange, Error> {
+    ) -> Result<RankCause, Error> {
         let event = prune::plan(step.model, &posterior.rule, posterior.statistic)?;
         let reset = match self.optimizer {
             OptimizerOnPrune::Slice => false,
@@ -71,10 +71,13 @@ impl Pruning {
                 name.rsplit_once('.').is_some_and(|(path, _)| event.changed.contains(path))
             });
         }
-        let gradients = (when == UpdatePhase::BeforeUpdate).then_some(step.gradients);
+        let gradients = (phase == UpdatePhase::BeforeUpdate).then_some(step.gradients);
         prune::apply(step.model, &event, Some(step.optimizer), gradients);
-        let (cause, removed) = (RankCause::Prune, removed(&event));
-        Ok(RankChange { cause, removed, skip_next_update: reset })
+        for (path, values) in removed(&event) {
+            step.removed.entry(path).or_default().extend(values);
+        }
+        *step.skip_next_update = reset;
+        Ok(RankCause::Prune)
     }
 }
 
@@ -142,29 +145,34 @@ impl<M: Model> Method<M> for BayesLoraMethod {
         Ok(setup)
     }
 
-    fn terms(&self, model: &M, _pass: &Pass, sizes: StepSizes) -> Result<Terms, Error> {
+    fn objective(
+        &self,
+        model: &M,
+        step: &StepContext,
+        likelihood: Objective,
+    ) -> Result<Objective, Error> {
         let BayesLora { prior, kl_reduction, kl_weight, .. } = self.posterior;
-        let divisor = self.kl_divisor.divisor(sizes.batch)?;
+        let divisor = self.kl_divisor.divisor(step.batch)?;
         let kl = total_kl(model, prior, kl_reduction)?;
         let schedule = KlSchedule::linear_warmup(kl_weight, self.kl_warmup)?;
-        let kl_weight = schedule.weight(sizes.step as u32);
-        Ok(Terms { kl, kl_weight, divisor, penalty: None })
+        let kl_weight = schedule.weight(step.step as u32);
+        Ok(Objective { kl, kl_weight, divisor, ..likelihood })
     }
 
     fn update(
         &mut self,
-        when: UpdatePhase,
+        phase: UpdatePhase,
         step: StepState<'_, M>,
-    ) -> Result<Option<RankChange>, Error> {
-        let StepSizes { step: number, steps, .. } = step.sizes;
+    ) -> Result<Option<RankCause>, Error> {
+        let StepContext { step: number, steps, .. } = step.context;
         // Completed steps; before the update the authors' loop counts the step that it is about to update.
-        let done = match when {
+        let done = match phase {
             UpdatePhase::BeforeUpdate => number,
             UpdatePhase::AfterUpdate => number + 1,
         };
         let due = (1..steps).contains(&done);
-        let due = |p: &Pruning| due && p.placement == when && p.schedule.is_due(done as u64);
+        let due = |p: &Pruning| due && p.placement == phase && p.schedule.is_due(done as u64);
         let pruning = self.pruning.filter(due);
-        pruning.map(|pruning| pruning.prune(&self.posterior, when, step)).transpose()
+        pruning.map(|pruning| pruning.prune(&self.posterior, phase, step)).transpose()
     }
 }

@@ -18,8 +18,7 @@ use tracing::debug;
 use super::data::Model;
 use super::method::{Method, MethodState};
 use super::order::OrderState;
-use super::search::CutModel;
-use super::state::{BestInfo, BestModel, Journal, RankMasks, TrainState};
+use super::state::{BestInfo, BestModel, CutModel, Journal, RankMasks, TrainState};
 use crate::adapter::adapter_dtype;
 use crate::error::Error;
 use crate::files::{

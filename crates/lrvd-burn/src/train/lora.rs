@@ -6,15 +6,13 @@ use lrvd_core::adalora::{AdaLoraConfig, AdaLoraState, EntryImportance, TripletIm
 
 use super::config::TrainConfig;
 use super::data::Model;
-use super::method::{
-    Method, MethodState, RankChange, Setup, StepSizes, StepState, Terms, UpdatePhase,
-};
+use super::method::{Method, MethodState, Setup, StepContext, StepState, UpdatePhase};
 use super::state::{RankCause, RankMasks, ranks_in_use};
 use crate::adalora::{AdaLora as Allocator, orthogonality};
 use crate::adapter::{AdapterConfig, AdapterKind};
 use crate::error::Error;
 use crate::files::HostTensor;
-use crate::sampling::Pass;
+use crate::objective::Objective;
 
 /// LoRA, the maximum-likelihood baseline.
 ///
@@ -82,34 +80,39 @@ impl<M: Model> Method<M> for AdaLora {
         Ok(Setup::new(AdapterConfig { kind, rank, lora_alpha, dropout }, config))
     }
 
-    fn terms(&self, model: &M, _pass: &Pass, _sizes: StepSizes) -> Result<Terms, Error> {
+    fn objective(
+        &self,
+        model: &M,
+        _step: &StepContext,
+        likelihood: Objective,
+    ) -> Result<Objective, Error> {
         let weight = self.schedule.orth_reg_weight;
         let penalty = if weight > 0.0 { orthogonality(model) } else { None };
-        Ok(Terms { penalty: penalty.map(|p| p.mul_scalar(weight)), ..Terms::none() })
+        Ok(Objective { penalty: penalty.map(|p| p.mul_scalar(weight)), ..likelihood })
     }
 
     fn update(
         &mut self,
-        when: UpdatePhase,
+        phase: UpdatePhase,
         step: StepState<'_, M>,
-    ) -> Result<Option<RankChange>, Error> {
-        if when != self.placement {
+    ) -> Result<Option<RankCause>, Error> {
+        if phase != self.placement {
             return Ok(None);
         }
         let total =
-            |model: &M, in_use: &RankMasks| ranks_in_use(model, in_use).values().sum::<usize>();
-        let before = total(step.model, step.in_use);
+            |model: &M, masks: &RankMasks| ranks_in_use(model, masks).values().sum::<usize>();
+        let before = total(step.model, step.rank_masks);
         let allocator = match &mut self.allocator {
             Some(allocator) => allocator,
             none => none.insert(Allocator::new(self.schedule, step.model)?),
         };
-        allocator.update(step.sizes.step as u32, step.model, step.gradients)?;
+        allocator.update(step.context.step as u32, step.model, step.gradients)?;
         if let Some(mask) = allocator.mask() {
-            *step.in_use = allocator.paths().iter().cloned().zip(mask.iter().cloned()).collect();
+            *step.rank_masks =
+                allocator.paths().iter().cloned().zip(mask.iter().cloned()).collect();
         }
-        let changed = total(step.model, step.in_use) != before;
-        let (cause, removed) = (RankCause::Budget, BTreeMap::new());
-        Ok(changed.then_some(RankChange { cause, removed, skip_next_update: false }))
+        let is_changed = total(step.model, step.rank_masks) != before;
+        Ok(is_changed.then_some(RankCause::Budget))
     }
 
     fn state(&self) -> MethodState {

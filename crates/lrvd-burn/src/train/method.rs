@@ -1,8 +1,7 @@
-//! A fine-tuning method: a description of its adapters and six hooks, whose defaults are those of maximum likelihood.
+//! A fine-tuning method: a description of its adapters, and hooks whose defaults are those of maximum likelihood.
 
 use std::collections::BTreeMap;
 
-use burn::tensor::Tensor;
 use lrvd_core::noise::{NoiseKey, Stream, permutation};
 use lrvd_core::schedule::BatchSize;
 use serde::{Deserialize, Serialize};
@@ -14,6 +13,7 @@ use super::state::{RankCause, RankMasks};
 use crate::adapter::{AdapterConfig, Observer};
 use crate::error::Error;
 use crate::files::HostTensor;
+use crate::objective::Objective;
 use crate::optimizer::{AdamW, NamedGradients, ParameterGroups};
 use crate::peft::PosteriorRun;
 use crate::sampling::{Pass, Scheme};
@@ -23,18 +23,28 @@ pub trait Method<M: Model> {
     /// The adapters under the settings of a run, or an error if the method's own settings are out of range.
     fn setup(&self, config: &TrainConfig) -> Result<Setup, Error>;
 
-    /// Terms added to the likelihood of a step whose forward used `pass`.
-    fn terms(&self, _model: &M, _pass: &Pass, _sizes: StepSizes) -> Result<Terms, Error> {
-        Ok(Terms::none())
+    /// Objective of a step from its likelihood, which is the default.
+    fn objective(
+        &self,
+        _model: &M,
+        _step: &StepContext,
+        likelihood: Objective,
+    ) -> Result<Objective, Error> {
+        Ok(likelihood)
+    }
+
+    /// Factor of the peak learning rates at `step`, from that of the settings.
+    fn rate_factor(&self, _step: usize, scheduled: f64) -> f64 {
+        scheduled
     }
 
     /// Called between backward pass and update, and after the update, for ranks that change and values with a separate update
-    /// rule. Returns a change of ranks, if there was one.
+    /// rule. Returns the cause of a change of ranks, if there was one.
     fn update(
         &mut self,
-        _when: UpdatePhase,
+        _phase: UpdatePhase,
         _step: StepState<'_, M>,
-    ) -> Result<Option<RankChange>, Error> {
+    ) -> Result<Option<RankCause>, Error> {
         Ok(None)
     }
 
@@ -60,17 +70,15 @@ pub trait Method<M: Model> {
     }
 }
 
-/// How a method's adapters are attached, trained and saved.
+/// Rules by which a method's adapters are attached, trained and saved.
 #[derive(Clone, Debug)]
 pub struct Setup {
     /// The adapter of every targeted layer.
     pub adapter: AdapterConfig,
     /// Rates and decays by role.
     pub groups: ParameterGroups,
-    /// Where noise enters in training.
+    /// Place of the noise in training.
     pub scheme: Scheme,
-    /// The end of the learning rate's schedule, if it differs from that of the settings.
-    pub tail: Option<ConstantTail>,
     /// Header of the posterior's file; `None` of adapters without a posterior.
     pub posterior: Option<PosteriorRun>,
     /// Observes the adapters in training.
@@ -80,38 +88,12 @@ pub struct Setup {
 impl Setup {
     /// `adapter` at its mean, at the rates and decays of `config`.
     pub fn new(adapter: AdapterConfig, config: &TrainConfig) -> Self {
-        let (groups, scheme) = (config.groups, Scheme::Mean);
-        Self { adapter, groups, scheme, tail: None, posterior: None, observer: None }
+        let groups = config.groups;
+        Self { adapter, groups, scheme: Scheme::Mean, posterior: None, observer: None }
     }
 }
 
-/// A learning rate that goes to a constant in a line.
-///
-/// ```text
-/// factor = from + (to − from)·min(1, (step − start)/steps)        from `start` on
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct ConstantTail {
-    /// First step of the tail.
-    pub start: usize,
-    /// Steps from there to the constant.
-    pub steps: usize,
-    /// Factor of the peak rates at its start.
-    pub from: f64,
-    /// The constant factor.
-    pub to: f64,
-}
-
-impl ConstantTail {
-    /// Factor at `step`; before the tail it is `scheduled`.
-    pub fn factor(self, step: usize, scheduled: f64) -> f64 {
-        let Self { start, steps, from, to } = self;
-        let Some(since) = step.checked_sub(start) else { return scheduled };
-        if since >= steps { to } else { from + (to - from) * since as f64 / steps as f64 }
-    }
-}
-
-/// A place in a step beside the optimiser's update.
+/// Place of a change beside the optimizer's update.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
@@ -129,7 +111,7 @@ pub struct Fitting<'a, I> {
     pub train: &'a dyn Examples<Input = I>,
     /// Examples that were held out of training.
     pub holdout: &'a dyn Examples<Input = I>,
-    /// How the model predicts; the examples in it are replaced.
+    /// Settings of predictions; the examples in it are replaced.
     pub inputs: Inputs<'a, I>,
 }
 
@@ -142,7 +124,7 @@ impl<'a, I> Fitting<'a, I> {
         Inputs { examples, ..self.inputs }
     }
 
-    /// Whether the answers are scores.
+    /// `true` if the answers are scores.
     pub fn is_regression(&self) -> Result<bool, Error> {
         Ok(matches!(self.train.targets(&[0])?, Targets::Scores(_)))
     }
@@ -156,7 +138,7 @@ impl<'a, I> Fitting<'a, I> {
     }
 }
 
-/// What [`Method::finish`] found.
+/// Result of [`Method::finish`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Fitted {
     /// Numbers for the record, by name.
@@ -165,29 +147,9 @@ pub struct Fitted {
     pub stored: usize,
 }
 
-/// What a method adds to the mean negative log-likelihood of a step.
-#[derive(Debug, Default)]
-pub struct Terms {
-    /// `Σ KL(q ‖ p)`, nats.
-    pub kl: Option<Tensor<1>>,
-    /// Factor of the KL at this step.
-    pub kl_weight: f64,
-    /// Divisor of the KL.
-    pub divisor: f64,
-    /// Any other penalty, weighted.
-    pub penalty: Option<Tensor<1>>,
-}
-
-impl Terms {
-    /// Nothing is added.
-    pub fn none() -> Self {
-        Self { divisor: 1.0, ..Self::default() }
-    }
-}
-
-/// Position and sizes of a step, for weights and schedules.
+/// Position, sizes and pass of a step, for weights and schedules.
 #[derive(Clone, Copy, Debug)]
-pub struct StepSizes {
+pub struct StepContext {
     /// Step, counted from 0.
     pub step: usize,
     /// Steps of the run.
@@ -200,35 +162,28 @@ pub struct StepSizes {
     pub batch: BatchSize,
     /// Answers in the training set.
     pub n_train: usize,
+    /// The pass of the first micro-batch.
+    pub pass: Pass,
 }
 
-/// What a method may change around an update.
+/// State that a method may change around an update.
 pub struct StepState<'a, M> {
-    /// Position and sizes.
-    pub sizes: StepSizes,
-    /// The pass that the step's forward used.
-    pub pass: &'a Pass,
+    /// Position, sizes and pass.
+    pub context: StepContext,
     /// Factor of every learning rate at this step.
     pub rate_factor: f64,
     /// The model.
     pub model: &'a mut M,
     /// Directions in use.
-    pub in_use: &'a mut RankMasks,
-    /// The optimiser.
+    pub rank_masks: &'a mut RankMasks,
+    /// Statistics of the directions that were removed, by module path.
+    pub removed: &'a mut BTreeMap<String, Vec<f64>>,
+    /// The optimizer.
     pub optimizer: &'a mut AdamW,
+    /// To be set if the optimizer lost its state: the next update has rate 0, as a rebuilt schedule starts there.
+    pub skip_next_update: &'a mut bool,
     /// This step's gradients: unclipped before the update, as used after it.
     pub gradients: &'a mut NamedGradients,
-}
-
-/// A change of ranks.
-#[derive(Clone, Debug, PartialEq)]
-pub struct RankChange {
-    /// Its cause.
-    pub cause: RankCause,
-    /// Statistics of the removed directions, by module path.
-    pub removed: BTreeMap<String, Vec<f64>>,
-    /// The optimiser lost its state: the next update has rate 0, as a rebuilt schedule starts there.
-    pub skip_next_update: bool,
 }
 
 /// State of a method beyond the model and the optimiser.

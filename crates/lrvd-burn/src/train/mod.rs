@@ -17,7 +17,9 @@ mod pace;
 mod predict;
 mod run;
 mod search;
+mod stages;
 mod state;
+mod step;
 mod tokens;
 mod watch;
 
@@ -31,8 +33,7 @@ pub use data::{Batch, Examples, Model, Rows, Subset, Targets, negative_log_likel
 pub use fit::Outcome;
 pub use lora::{AdaLora, Lora};
 pub use method::{
-    ConstantTail, Fitted, Fitting, Method, MethodState, RankChange, Setup, StepSizes, StepState,
-    Terms, UpdatePhase,
+    Fitted, Fitting, Method, MethodState, Setup, StepContext, StepState, UpdatePhase,
 };
 pub use observed::Observed;
 pub use order::{
@@ -44,15 +45,15 @@ pub use predict::{
 };
 pub use run::{Run, load_adapter};
 pub(crate) use run::{peft_template, read_adapter, write_adapter};
-pub use search::{CutModel, Direction, RankSearch, directions, keep};
+pub use search::{Direction, RankSearch, directions, keep};
 pub use state::{
-    BestInfo, BestModel, EvalPoint, Evaluation, Journal, MeanParts, RankCause, RankEvent,
+    BestInfo, BestModel, CutModel, EvalPoint, Evaluation, Journal, MeanParts, RankCause, RankEvent,
     RankMasks, TrainState,
 };
 pub use tokens::{TokenAnswers, token_answers};
 pub use watch::{Event, Observer, ProgressSink, Silent, Watch};
 #[cfg(feature = "train")]
 pub(crate) use {
-    fit::{Phase, StepContext, likelihood, update},
     state::ranks_in_use,
+    step::{Phase, StepRules, likelihood, update},
 };

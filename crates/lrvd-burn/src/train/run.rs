@@ -11,13 +11,10 @@ use sha2::{Digest as _, Sha256};
 use super::checkpoint::{Checkpoints, hex, latest_checkpoint, load_checkpoint};
 use super::config::TrainConfig;
 use super::data::Model;
-use super::fit::{Loop, Outcome};
 use super::method::{Method, Setup};
-use super::order::Ordered;
 use super::predict::{Inputs, Prediction};
 use super::search::RankSearch;
 use super::state::TrainState;
-use super::watch::Observer;
 use crate::adapter::{AdapterConfig, AdapterKind};
 use crate::error::{Error, LoadReport};
 use crate::files::{AtomicDir, WeightStore, is_file};
@@ -104,16 +101,6 @@ impl<M: Model, T: Method<M> + ?Sized> Run<M, T> {
         let Some(path) = latest_checkpoint(&checkpoints.folder)? else { return Ok(false) };
         load_checkpoint(&path, &mut self.state, &mut *self.method)?;
         Ok(true)
-    }
-
-    /// Trains to the last step, or until `observer` asks to stop.
-    pub fn fit<O: Observer<M, T>>(
-        &mut self,
-        batches: &mut Ordered<'_, M::Input>,
-        observer: &mut O,
-    ) -> Result<Outcome, O::Error> {
-        let setup = self.setup()?;
-        Loop { run: self, setup, batches, observer }.fit()
     }
 
     /// The model's answers to `inputs`.

@@ -1,4 +1,4 @@
-//! How many directions are enough: losses of a model with fewer and fewer of them, on held-out rows.
+//! Rank search: the smallest rank that is non-inferior on held-out rows.
 //!
 //! After any training run:
 //!
@@ -22,27 +22,18 @@
 //! that fails, so that a cut beyond the margin is kept with a probability of at most 5 %. No step is trained on the held-out rows.
 
 use std::collections::BTreeMap;
-use std::time::Instant;
 
 use lrvd_core::error::check_range;
-use lrvd_core::non_inferiority::passed_in_sequence;
 use lrvd_core::prune::StatisticOptions;
 use lrvd_core::schedule::LrSchedule;
-use tracing::debug;
 
-use super::choice::{Choice, HeldOutLosses, compared, point};
-use super::data::Model;
-use super::fit::{Loop, Outcome, Phase, Stage};
-use super::method::{Method, Setup};
-use super::state::RankCause;
-use super::watch::{Event, Observer};
+use super::method::Setup;
 use crate::error::Error;
-use crate::gauge::rotate_to_singular_basis;
 use crate::host::values;
-use crate::model::{NamedModule, trainable_counts};
+use crate::model::NamedModule;
 use crate::optimizer::AdamW;
-use crate::parameters::{Group, ParameterValue as _};
-use crate::prune::{PruneEvent, apply, set_relevance};
+use crate::parameters::ParameterValue as _;
+use crate::prune::{PruneEvent, apply};
 
 /// Factor from one size to the next smaller one.
 const SHRINK: f64 = 0.8;
@@ -114,136 +105,8 @@ impl RankSearch {
     }
 }
 
-impl<M, T, O> Loop<'_, '_, M, T, O>
-where
-    M: Model,
-    T: Method<M> + ?Sized,
-    O: Observer<M, T>,
-{
-    /// Trains, cuts and refines until the end, a stop request or an error.
-    pub(super) fn search(&mut self, rule: &RankSearch) -> Result<Outcome, O::Error> {
-        let (steps, warmup_ratio) = (self.run.config.steps, self.run.config.warmup_ratio);
-        if self.run.state.journal.choice.is_none() {
-            let stage = self.first(steps + rule.refine_steps, Phase::Mean);
-            if self.train(&stage)? == Outcome::Stopped {
-                return Ok(Outcome::Stopped);
-            }
-            self.cut(rule)?;
-        }
-        let start = self.run.state.journal.choice.as_ref().map_or(steps, |choice| choice.step);
-        let schedule = rule.schedule(warmup_ratio).map_err(Error::from)?;
-        let (peak, patience, until) = (rule.refine_rate, None, start + rule.refine_steps);
-        let phase = Phase::Posterior { kl_weight: self.run.state.kl_weight.unwrap_or_default() };
-        let ended =
-            self.train(&Stage { until, end: until, patience, schedule, start, peak, phase })?;
-        if ended == Outcome::Finished {
-            self.accept_or_revert_refinement(rule)?;
-        }
-        Ok(ended)
-    }
-
-    /// Rotates and cuts the whole model, and prepares the refinement.
-    fn cut(&mut self, rule: &RankSearch) -> Result<(), O::Error> {
-        self.checkpoint()?;
-        let clock = Instant::now();
-        let mut whole = self.run.state.model.clone();
-        rotate_to_singular_basis(&mut whole)?;
-        let (order, least) = order(&whole, rule.min_rank);
-        let HeldOutLosses { rows: losses, measure } = self.held_out(&whole)?;
-        let (margin, all) = (rule.margin, order.len());
-        let mut points = vec![point(all, &losses, &losses)?];
-        let sizes = sizes(all, least);
-        let tested = if measure.shows(&losses) { &sizes[1..] } else { &[] };
-        let bounds = tested.iter().map(|&total_rank| {
-            let mut part = whole.clone();
-            keep(&mut part, &order, total_rank, None);
-            let found = self.held_out(&part)?;
-            let found = point(total_rank, &found.rows, &losses)?;
-            points.push(found);
-            debug!(total_rank, of = all, found = compared(&found, measure, margin), "tried");
-            self.observer.event(&Event::Searching { total_rank, of: all });
-            Ok::<_, O::Error>(found.upper)
-        });
-        let chosen = passed_in_sequence(margin, bounds)?;
-        keep(&mut whole, &order, sizes[chosen], None);
-        set_relevance(&mut whole, rule.log_alpha, rule.statistic)?;
-        let entries = trainable_counts(&whole).adapter.max(1);
-        let n_train = self.batches.n_train();
-        let unit = self.batches.score_variance()?.unwrap_or(1.0);
-        let (step, rows) = (self.run.state.done, losses.len());
-        let choice = Choice { step, rows, measure, margin, points, chosen, refined: None };
-        self.note(choice.to_string());
-        let state = &mut self.run.state;
-        state.kl_weight = Some(2.0 * rule.noise * unit * n_train as f64 / entries as f64);
-        // The moments belong to another basis, and the head to another model.
-        state.optimizer.reset();
-        state.model = whole.clone();
-        // The best model is one of those after the cut.
-        (state.best, state.journal.candidates) = (None, 0);
-        state.journal.choice = Some(choice);
-        state.cut = Some(CutModel { model: whole, whole: losses });
-        self.record_ranks(RankCause::Choice, step);
-        self.warn_if_empty();
-        self.run.state.journal.train_seconds += clock.elapsed().as_secs_f64();
-        Ok(())
-    }
-
-    /// Keeps the refined means if they are non-inferior to the whole model, else those of the cut.
-    fn accept_or_revert_refinement(&mut self, rule: &RankSearch) -> Result<(), O::Error> {
-        if rule.refine_steps == 0 {
-            self.run.state.cut = None;
-        }
-        if self.run.state.cut.is_none() {
-            return Ok(());
-        }
-        self.checkpoint()?;
-        let (clock, margin) = (Instant::now(), rule.margin);
-        let refined = self.run.state.model.clone();
-        let HeldOutLosses { rows: losses, measure } = self.held_out(&refined)?;
-        let Some(CutModel { model, whole }) = self.run.state.cut.take() else { return Ok(()) };
-        let Some(choice) = &mut self.run.state.journal.choice else { return Ok(()) };
-        let found = point(choice.total_rank(), &losses, &whole)?;
-        choice.refined = Some(found);
-        let keeps = measure.shows(&losses) && found.upper <= margin;
-        let compared = compared(&found, measure, margin);
-        self.note(if keeps {
-            format!("the refined means pass the test at 5 %: {compared}")
-        } else if measure.shows(&losses) {
-            format!("the means of before the refinement stay, with its variances: {compared}")
-        } else {
-            "the held-out rows do not show what the refinement does: it fits the variances alone"
-                .to_owned()
-        });
-        if !keeps {
-            self.run.state.model = with_variances(model, &refined);
-        }
-        self.run.state.journal.train_seconds += clock.elapsed().as_secs_f64();
-        Ok(())
-    }
-
-    fn held_out(&mut self, model: &M) -> Result<HeldOutLosses, O::Error> {
-        self.observer.held_out(&model.valid(), &self.run.method)
-    }
-}
-
-/// `model` with the noise parameters of `other`, which has its shapes.
-fn with_variances<M: NamedModule>(mut model: M, other: &M) -> M {
-    let mut noise = BTreeMap::new();
-    other.visit_parameters(&mut |p| {
-        if p.group == Group::LogVariance {
-            noise.insert(p.name.to_owned(), p.value.flat());
-        }
-    });
-    model.visit_parameters_mut(&mut |p| {
-        if let Some(values) = noise.remove(p.name) {
-            p.value.set_flat(values);
-        }
-    });
-    model
-}
-
 /// Every direction, the largest `c·‖a‖·‖b‖` first, those that their modules must keep before all others; and how many these are.
-fn order(model: &impl NamedModule, min_rank: usize) -> (Vec<Direction>, usize) {
+pub(super) fn order(model: &impl NamedModule, min_rank: usize) -> (Vec<Direction>, usize) {
     let mut seen = BTreeMap::<String, usize>::new();
     let (mut order, others): (Vec<_>, Vec<_>) =
         directions(model).into_iter().partition(|direction| {
@@ -257,21 +120,12 @@ fn order(model: &impl NamedModule, min_rank: usize) -> (Vec<Direction>, usize) {
 }
 
 /// The sizes of the sequence: `all`, and ever smaller ones down to `least`, or to 1.
-fn sizes(all: usize, least: usize) -> Vec<usize> {
+pub(super) fn sizes(all: usize, least: usize) -> Vec<usize> {
     let least = least.max(1);
     std::iter::successors(Some(all), |&n| {
         (n > least).then(|| ((SHRINK * n as f64) as usize).max(least))
     })
     .collect()
-}
-
-/// A model with its ranks cut, before its refinement.
-#[derive(Clone, Debug)]
-pub struct CutModel<M> {
-    /// A copy of the model.
-    pub model: M,
-    /// The loss of the whole model on every held-out row.
-    pub whole: Vec<f64>,
 }
 
 /// One rank of one module.
@@ -287,7 +141,7 @@ pub struct Direction {
 
 /// Every direction of every pair of factors, the largest `c·‖a_i‖·‖b_i‖` first.
 ///
-/// Of a model that was [rotated](rotate_to_singular_basis) these are the singular values of the updates. For
+/// Of a model that was [rotated](crate::gauge::rotate_to_singular_basis) these are the singular values of the updates. For
 /// another order, sort by another importance.
 pub fn directions(model: &impl NamedModule) -> Vec<Direction> {
     let mut found = Vec::new();

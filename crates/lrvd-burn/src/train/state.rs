@@ -6,7 +6,6 @@ use serde::{Deserialize, Serialize};
 
 use super::choice::Choice;
 use super::order::OrderState;
-use super::search::CutModel;
 use crate::model::{NamedModule, observe, ranks};
 use crate::objective::ObjectiveParts;
 use crate::optimizer::AdamW;
@@ -110,6 +109,15 @@ pub struct BestModel<M> {
     pub model: M,
     /// What is known of it.
     pub info: BestInfo,
+}
+
+/// A model with its ranks cut, before its refinement.
+#[derive(Clone, Debug)]
+pub struct CutModel<M> {
+    /// A copy of the model.
+    pub model: M,
+    /// The loss of the whole model on every held-out row.
+    pub whole: Vec<f64>,
 }
 
 /// Facts about the best model.

@@ -1,5 +1,6 @@
-//! What a run reports, and who follows it. Nothing here prints.
+//! Events of a training run, and its [`Observer`]. Nothing here prints.
 
+use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use lrvd_core::metrics::{Predictions, mean};
@@ -116,7 +117,7 @@ impl ProgressSink for Silent {
     fn event(&mut self, _event: &Event) {}
 }
 
-/// Callbacks of a run: events, evaluations, checkpoints, and whether it should stop.
+/// Callbacks of a run: events, evaluations, checkpoints.
 pub trait Observer<M: Model, T: Method<M> + ?Sized> {
     /// Error of the callbacks.
     type Error: From<Error>;
@@ -127,8 +128,10 @@ pub trait Observer<M: Model, T: Method<M> + ?Sized> {
         false
     }
 
-    /// Receives an event.
-    fn event(&mut self, _event: &Event) {}
+    /// Receives an event; a break ends the run after the step.
+    fn event(&mut self, _event: &Event) -> ControlFlow<()> {
+        ControlFlow::Continue(())
+    }
 
     /// Evaluates the model, which has no gradients; `None` measures nothing.
     fn evaluate(&mut self, _model: &M, _method: &T) -> Result<Option<Evaluation>, Self::Error> {
@@ -144,11 +147,6 @@ pub trait Observer<M: Model, T: Method<M> + ?Sized> {
     /// Saves a checkpoint; called before the evaluation of a step, a search for ranks and a stop, and at the end.
     fn checkpoint(&mut self, _state: &TrainState<M>, _method: &T) -> Result<(), Self::Error> {
         Ok(())
-    }
-
-    /// Whether the run should end after this step.
-    fn stops(&self) -> bool {
-        false
     }
 }
 
@@ -194,10 +192,11 @@ where
         matches!(error, Error::Stopped)
     }
 
-    fn event(&mut self, event: &Event) {
+    fn event(&mut self, event: &Event) -> ControlFlow<()> {
         if let Some(sink) = &mut self.sink {
             sink.event(event);
         }
+        if self.goes_on() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     }
 
     fn evaluate(&mut self, model: &M, method: &T) -> Result<Option<Evaluation>, Error> {
@@ -253,9 +252,5 @@ where
 
     fn checkpoint(&mut self, state: &TrainState<M>, method: &T) -> Result<(), Error> {
         self.checkpoints.map_or(Ok(()), |checkpoints| checkpoints.save(state, method))
-    }
-
-    fn stops(&self) -> bool {
-        !self.goes_on()
     }
 }
