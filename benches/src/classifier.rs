@@ -8,7 +8,6 @@ use burn::tensor::Device;
 use lrvd_bench::adapter::{OpenOptions, RowAnswer, SavedClassifier};
 use lrvd_bench::data::{Data, Input, load, write_generated};
 use lrvd_bench::method::MethodName;
-use lrvd_bench::progress::Silent;
 use lrvd_bench::settings::{Config, Preset, TargetModules};
 use lrvd_bench::suite::{Profile, Suite};
 use lrvd_bench::task::Task;
@@ -61,7 +60,7 @@ impl Held {
             strict: false,
         };
         let data = Data::Labelled(load(&data_dir, TASK, None)?);
-        let trained = train(&options, data, &AtomicBool::new(false), &mut Silent)?;
+        let trained = train(&options, data, &AtomicBool::new(false), &mut |_| {})?;
         let (open, device) = (OpenOptions::default(), Device::flex());
         let classifier = SavedClassifier::load(&trained.adapter, &open, policy, &device)?;
         let examples = classifier.read_task(TASK, &data_dir)?.examples;

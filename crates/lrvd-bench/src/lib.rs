@@ -22,7 +22,7 @@
 //! | [`check`] | a report on data before anything is trained |
 //! | [`suite`] | whole reproductions: GLUE and reasoning; plans and their workers; arms of settings, compared in pairs |
 //!
-//! The loop is [`lrvd_burn::train`]'s. Nothing here prints: callers pass a [`progress::ProgressSink`].
+//! The loop is [`lrvd_burn::train`]'s. Nothing here prints: callers pass a function of [`progress::Event`].
 
 // The crate's only user is `lrvd-cli`: docs are where they say something.
 #![allow(missing_docs, clippy::missing_errors_doc)]
@@ -58,5 +58,5 @@ pub use train::{TrainOptions, TrainOutcome, train};
 pub use unused::Unused;
 
 pub mod progress {
-    pub use lrvd_burn::train::{Event, ProgressSink, Silent};
+    pub use lrvd_burn::train::Event;
 }

@@ -17,7 +17,7 @@ use crate::error::Result;
 use crate::io::{JsonLayout, write_json};
 use crate::language;
 use crate::method::{EvaluationWork, FittedRows, Holdout, MethodName, RankRequest};
-use crate::progress::{Event, ProgressSink};
+use crate::progress::Event;
 use crate::record::{RankBudget, RunRecord};
 use crate::run::{self, RowSettings, TrainSettings, summary};
 use crate::settings::{Config, LastBatch, TargetModules, Training, evaluate_every};
@@ -61,7 +61,7 @@ pub fn train(
     options: &TrainOptions,
     data: Data,
     stop: &AtomicBool,
-    sink: &mut dyn ProgressSink,
+    sink: &mut dyn FnMut(&Event),
 ) -> Result<TrainOutcome> {
     match &data {
         Data::Labelled(data) => options.check_labelled(data)?,
@@ -80,7 +80,7 @@ pub fn train(
     let mut out = run::OutputFolder::look(&options.out, options.resume)?;
     out.check_results()?;
     let (mut settings, note) = options.settings(&data, &backbone)?;
-    backbone.location.note.iter().for_each(|note| sink.event(&Event::Note(note.clone())));
+    backbone.location.note.iter().for_each(|note| sink(&Event::Note(note.clone())));
     let goal = match &data {
         Data::Labelled(data) => data.kind.goal.clone(),
         Data::Texts(data) => Goal::texts(&data.name),
@@ -94,11 +94,11 @@ pub fn train(
         // A kill at the end of the run leaves checkpoints, and no last line of its metrics.
         run::clear(&options.out)?;
         let (summary, seconds) = (summary(&record, &goal), record.train_seconds);
-        sink.event(&Event::RunFinished { label, summary, seconds });
+        sink(&Event::RunFinished { label, summary, seconds });
         return Ok(TrainOutcome { record: Some(record), adapter });
     }
     if !options.given.contains("pooling") && settings.experiment.pooling == Pooling::Mean {
-        sink.event(&Event::Note(format!(
+        sink(&Event::Note(format!(
             "the head reads the mean over all tokens, as `{}` of the model says; `--set pooling=first` reads the \
              first token",
             Pooling::FILE
@@ -108,12 +108,12 @@ pub fn train(
     let notes = note.iter().chain(&task.notes).cloned().chain(task.shared_rows());
     let notes = notes.chain(run.note()).chain(run.memory_note()?);
     let own = backbone.notes(&settings.experiment);
-    own.into_iter().chain(notes).for_each(|note| sink.event(&Event::Note(note)));
+    own.into_iter().chain(notes).for_each(|note| sink(&Event::Note(note)));
     let begun = run.open(&options.out)?;
-    sink.event(&Event::Note(run::trained(&begun.state.model)));
+    sink(&Event::Note(run::trained(&begun.state.model)));
     // Whatever can be rejected is rejected by now: nothing was written before.
     out.begin(&value)?;
-    out.warnings().into_iter().for_each(|text| sink.event(&Event::Note(text)));
+    out.warnings().into_iter().for_each(|text| sink(&Event::Note(text)));
     if !goal.is_texts() {
         write_json(&out.file(run::LABELS_FILE), &goal.classes, JsonLayout::Pretty)?;
     }
@@ -128,7 +128,7 @@ pub fn train(
     let record = run.complete(begun, &place, sink, |trained, finished, context, sink| {
         let calibrated = finished.kept().describe();
         if let Some(text) = calibrated {
-            sink.event(&Event::Note(text));
+            sink(&Event::Note(text));
         }
         let intervals = keep(&settings, trained, finished, context, &adapter)?;
         let has_none = goal.is_regression() && intervals.is_empty();
@@ -139,7 +139,7 @@ pub fn train(
         };
         let fitted = intervals.describe().or_else(|| has_none.then(absent));
         if let Some(text) = fitted {
-            sink.event(&Event::Note(text));
+            sink(&Event::Note(text));
         }
         finished.record.fitted.extend(intervals.fitted());
         Ok(())

@@ -9,7 +9,7 @@ use lrvd_bench::Unused;
 use lrvd_bench::adapter::{Evaluation, Generation, OpenOptions, SavedLanguageModel};
 use lrvd_bench::data::{Content, Data, OwnFiles, ReadOptions, Validation, read_texts};
 use lrvd_bench::method::MethodName;
-use lrvd_bench::progress::{Event, Silent};
+use lrvd_bench::progress::Event;
 use lrvd_bench::settings::{Layers, Training};
 use lrvd_bench::{Kind, TrainOptions, kind_of, train};
 use lrvd_burn::burn::tensor::Device;
@@ -85,7 +85,7 @@ fn an_interrupted_run_answers_and_ends_in_the_same_bytes_across_a_prune() {
 fn answers_do_not_depend_on_the_company_of_a_text() {
     let dir = tempfile::tempdir().unwrap();
     let options = options(dir.path(), "out");
-    train(&options, texts(), &AtomicBool::new(false), &mut Silent).unwrap();
+    train(&options, texts(), &AtomicBool::new(false), &mut |_| {}).unwrap();
     let load = OpenOptions::default();
     let model = SavedLanguageModel::load(&options.out, &load, &Device::flex()).unwrap();
     let rows =

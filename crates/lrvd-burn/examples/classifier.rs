@@ -12,8 +12,7 @@ use lrvd_burn::core::noise::{NoiseKey, fill_normal_f64};
 use lrvd_burn::model::Names;
 use lrvd_burn::parameters::Group;
 use lrvd_burn::train::{
-    ClassAnswer, Event, Inputs, Model, OrderConfig, Ordered, ProgressSink, Rows, Targets,
-    TrainConfig, Watch,
+    ClassAnswer, Event, Inputs, Model, OrderConfig, Ordered, Rows, Targets, TrainConfig, Watch,
 };
 use lrvd_burn::{AdaptedLinear, BayesLora, Pass};
 
@@ -66,19 +65,15 @@ pub(crate) fn examples(seed: u64, n: usize) -> Rows<2> {
 }
 
 /// Prints what happens.
-struct Lines;
-
-impl ProgressSink for Lines {
-    fn event(&mut self, event: &Event) {
-        match event {
-            Event::Pruned { done, before, after } => {
-                println!("step {done:4}: total rank {before} -> {after}");
-            }
-            Event::Evaluated { done, metric, value, .. } => {
-                println!("step {done:4}: {metric} {value:.3}");
-            }
-            _ => {}
+fn show(event: &Event) {
+    match event {
+        Event::Pruned { done, before, after } => {
+            println!("step {done:4}: total rank {before} -> {after}");
         }
+        Event::Evaluated { done, metric, value, .. } => {
+            println!("step {done:4}: {metric} {value:.3}");
+        }
+        _ => {}
     }
 }
 
@@ -88,9 +83,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut batches = Ordered::new(&train, OrderConfig::shuffled(32), config.seed)?;
     let adaptation = BayesLora::new(12).targets(["first", "second"]);
     let mut run = adaptation.run(Net::pretrained(), &config)?;
-    let mut shown = Lines;
     let mut watch =
-        Watch { validation: Some(&validation), sink: Some(&mut shown), ..Watch::default() };
+        Watch { validation: Some(&validation), sink: Some(&mut show), ..Watch::default() };
     run.fit(&mut batches, &mut watch)?;
     for (path, rank) in lrvd_burn::ranks(&run.state.model) {
         println!("{path}: rank {rank} of 12");

@@ -14,9 +14,7 @@ use std::path::PathBuf;
 
 use burn::tensor::{DType, Device, Tensor, TensorData};
 use lrvd_burn::files::WeightStore;
-use lrvd_burn::train::{
-    Event, Examples, Inputs, OrderConfig, Ordered, ProgressSink, Targets, Watch,
-};
+use lrvd_burn::train::{Event, Examples, Inputs, OrderConfig, Ordered, Targets, Watch};
 use lrvd_burn::{BayesLora, TrainConfig, ranks};
 use lrvd_core::noise::NoiseKey;
 use lrvd_models::TokenBatch;
@@ -89,19 +87,15 @@ impl Examples for Texts {
 }
 
 /// Prints what happens.
-struct Lines;
-
-impl ProgressSink for Lines {
-    fn event(&mut self, event: &Event) {
-        match event {
-            Event::Evaluated { done, metric, value, total_rank, .. } => {
-                println!("step {done:3}: {metric} {value:.3}, total rank {total_rank}");
-            }
-            Event::Pruned { done, before, after } => {
-                println!("step {done:3}: rank {before} -> {after}");
-            }
-            _ => {}
+fn show(event: &Event) {
+    match event {
+        Event::Evaluated { done, metric, value, total_rank, .. } => {
+            println!("step {done:3}: {metric} {value:.3}, total rank {total_rank}");
         }
+        Event::Pruned { done, before, after } => {
+            println!("step {done:3}: rank {before} -> {after}");
+        }
+        _ => {}
     }
 }
 
@@ -129,9 +123,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         DebertaClassifier::from_pretrained(&store, &config, seed, &Device::flex(), DType::F32)?;
     let mut run = BayesLora::default().targets(ADAPTER_TARGETS).run(model, &settings)?;
     let mut batches = Ordered::new(&train, OrderConfig::shuffled(16), settings.seed)?;
-    let mut shown = Lines;
     let mut watch =
-        Watch { validation: Some(&validation), sink: Some(&mut shown), ..Watch::default() };
+        Watch { validation: Some(&validation), sink: Some(&mut show), ..Watch::default() };
     run.fit(&mut batches, &mut watch)?;
     for (path, rank) in ranks(&run.state.model) {
         println!("{path}: rank {rank}");

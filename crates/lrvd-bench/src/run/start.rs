@@ -27,7 +27,7 @@ use crate::eval::{PeakMemory, RunContext};
 use crate::io::{JsonLayout, write_json};
 use crate::memory::Sizes;
 use crate::method::{DynMethod, FittedRows, Holdout, MethodName, RankRequest};
-use crate::progress::{Event, ProgressSink};
+use crate::progress::Event;
 use crate::record::{RankBudget, RunRecord};
 use crate::settings::Config;
 
@@ -210,14 +210,19 @@ impl<'a> Run<'a> {
         &self,
         mut begun: RunState,
         place: &RunPlace<'_>,
-        sink: &mut dyn ProgressSink,
-        keep: impl FnOnce(RunState, &mut Finished, &RunContext<'_>, &mut dyn ProgressSink) -> Result<()>,
+        sink: &mut dyn FnMut(&Event),
+        keep: impl FnOnce(
+            RunState,
+            &mut Finished,
+            &RunContext<'_>,
+            &mut dyn FnMut(&Event),
+        ) -> Result<()>,
     ) -> Result<Option<RunRecord>> {
         let &RunPlace { out, folder, ref budget, layout } = place;
         let checkpoints = Checkpoints::open(folder.join(CHECKPOINT_DIR))?;
         let ((index, runs), label) = (self.position, self.label.clone());
         let (steps, done) = (begun.steps(), begun.state.done);
-        sink.event(&Event::RunStarted { index, runs, label, steps, done });
+        sink(&Event::RunStarted { index, runs, label, steps, done });
         let ended = fit(&self.context(), &mut begun, Some(&checkpoints), self.stop, sink)?;
         if ended == Outcome::Stopped {
             return Ok(None);
@@ -241,23 +246,23 @@ impl<'a> Run<'a> {
         still_there(out)?;
         checkpoints.remove()?;
         let (label, summary) = (self.label.clone(), summary(&record, &self.task.goal));
-        sink.event(&Event::RunFinished { label, summary, seconds: record.train_seconds });
+        sink(&Event::RunFinished { label, summary, seconds: record.train_seconds });
         Ok(Some(record))
     }
 
     /// What `answer` returns after about `total` answers under this run's watch, which a stop request ends.
     pub(crate) fn watched<R>(
         &self,
-        sink: &mut dyn ProgressSink,
+        sink: &mut dyn FnMut(&Event),
         total: usize,
         answer: impl FnOnce(&RunContext<'_>) -> Result<R>,
     ) -> Result<R> {
-        sink.event(&Event::Evaluating { done: 0, total });
+        sink(&Event::Evaluating { done: 0, total });
         let (sink, done) = (RefCell::new(sink), Cell::new(0));
         let passed = |answers: usize| {
             // What a method spares or adds is not known before.
             done.set((done.get() + answers).min(total));
-            sink.borrow_mut().event(&Event::Evaluating { done: done.get(), total });
+            (sink.borrow_mut())(&Event::Evaluating { done: done.get(), total });
             !self.stop.load(Ordering::Relaxed)
         };
         answer(&RunContext { watch: Some(&passed), ..self.context() })
@@ -294,7 +299,7 @@ pub fn fit(
     run: &mut RunState,
     checkpoints: Option<&Checkpoints>,
     stop: &AtomicBool,
-    sink: &mut dyn ProgressSink,
+    sink: &mut dyn FnMut(&Event),
 ) -> Result<Outcome> {
     let rows = training(context, &context.task.train);
     let mut batches = batches(context, &rows)?;
@@ -322,7 +327,7 @@ struct Watched<'a> {
     context: &'a RunContext<'a>,
     checkpoints: Option<&'a Checkpoints>,
     stop: &'a AtomicBool,
-    sink: &'a mut dyn ProgressSink,
+    sink: &'a mut dyn FnMut(&Event),
 }
 
 impl Watched<'_> {
@@ -339,7 +344,7 @@ impl Observer<AutoModel, DynMethod> for Watched<'_> {
     }
 
     fn event(&mut self, event: &Event) -> ControlFlow<()> {
-        self.sink.event(event);
+        (self.sink)(event);
         if self.stops() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 

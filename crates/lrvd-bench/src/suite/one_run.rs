@@ -21,7 +21,7 @@ use crate::eval::{RunContext, Scored, measures, score_draws, selective_records};
 use crate::io::{JsonLayout, read_lines, write_json};
 use crate::memory::Sizes;
 use crate::method::RankRequest;
-use crate::progress::{Event, ProgressSink};
+use crate::progress::Event;
 use crate::record::{
     CheckpointRecord, Checkpoints, ParameterCounts, PredictionLine, RankBudget, RunRecord,
     SplitRecord,
@@ -59,7 +59,7 @@ impl RunInput<'_> {
     pub(super) fn train(
         &self,
         position: (usize, usize),
-        sink: &mut dyn ProgressSink,
+        sink: &mut dyn FnMut(&Event),
     ) -> Result<Option<RunRecord>> {
         let Self { run, backbone, device, .. } = *self;
         let ReadyTask { prepared: task, ood, .. } = self.task;
@@ -67,7 +67,7 @@ impl RunInput<'_> {
         let (method, seed) = (run.method, run.seed);
         let start = RunStart { config, backbone, task, method, request, seed, device };
         let training = Run::new(start, self.stop, run.label(), position);
-        training.memory_note()?.into_iter().for_each(|note| sink.event(&Event::Note(note)));
+        training.memory_note()?.into_iter().for_each(|note| sink(&Event::Note(note)));
         let begun = training.open(&folder)?;
         let place = RunPlace {
             out: self.out,

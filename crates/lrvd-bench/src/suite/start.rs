@@ -15,7 +15,7 @@ use crate::backbone::{Backbone, locate_model, public_place};
 use crate::error::Result;
 use crate::memory::Sizes;
 use crate::method::{MethodName, RankRequest};
-use crate::progress::{Event, ProgressSink};
+use crate::progress::Event;
 use crate::record::ModelRecord;
 use crate::report::Published;
 use crate::run::{OutputFolder, RunStart};
@@ -47,7 +47,7 @@ pub(super) fn start(
     options: &SuiteOptions,
     arms: Option<&Arms>,
     device: Option<&Device>,
-    sink: &mut dyn ProgressSink,
+    sink: &mut dyn FnMut(&Event),
 ) -> Result<Started> {
     let mut all = experiments(options, arms)?;
     for own in &all {
@@ -72,7 +72,7 @@ pub(super) fn start(
     top.check(&whole)?;
     let started_at = now();
     for note in backbone.notes(&configs[0]).into_iter().chain(backbone.location.note.clone()) {
-        sink.event(&Event::Note(note));
+        sink(&Event::Note(note));
     }
     let data_dir = match &options.data_dir {
         Some(folder) => folder.clone(),
@@ -89,7 +89,7 @@ pub(super) fn start(
         let first = runs.len();
         add_runs(&mut runs, place, own)?;
         if let Some(note) = lost(own, &config) {
-            sink.event(&Event::Note(note));
+            sink(&Event::Note(note));
         }
         let mut loaded: Vec<Rc<ReadyTask>> = Vec::new();
         for &task in &own.tasks {
@@ -97,7 +97,7 @@ pub(super) fn start(
             let found = tasks.get(place, task, load).map_err(in_arm)?;
             let note = &found.data.note;
             if !note.is_empty() {
-                sink.event(&Event::Note(format!("{}: {note}", task.display_name())));
+                sink(&Event::Note(format!("{}: {note}", task.display_name())));
             }
             loaded.push(found);
         }
@@ -125,7 +125,7 @@ pub(super) fn start(
         });
     }
     top.begin(&whole)?;
-    top.warnings().into_iter().for_each(|text| sink.event(&Event::Note(text)));
+    top.warnings().into_iter().for_each(|text| sink(&Event::Note(text)));
     for (folder, experiment) in folders.iter_mut().zip(&experiments) {
         folder.begin(&experiment.settings)?;
     }

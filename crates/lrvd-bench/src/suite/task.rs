@@ -26,7 +26,7 @@ use crate::data::{
 use crate::error::{Error, Kind, Result, kind_of};
 use crate::eval::{RunContext, Scored, score_draws};
 use crate::method::{MethodName, Temperatures};
-use crate::progress::{Event, ProgressSink};
+use crate::progress::Event;
 use crate::record::{DataFile, DataOrigin, OodRecord, SplitRecord, TaskData};
 use crate::run::{ByDraws, OutputFolder, RunState};
 use crate::settings::{Config, LastBatch, Readout};
@@ -198,12 +198,12 @@ fn split_record(split: &Split) -> SplitRecord {
 pub(super) fn generated_data(
     suite: Suite,
     out: &mut OutputFolder,
-    sink: &mut dyn ProgressSink,
+    sink: &mut dyn FnMut(&Event),
 ) -> Result<PathBuf> {
     out.claim()?;
     let folder = out.data();
     if !folder.is_dir() {
-        sink.event(&Event::Note(format!("writing generated tasks to {}", folder.display())));
+        sink(&Event::Note(format!("writing generated tasks to {}", folder.display())));
         let building = AtomicDir::create(&folder)?;
         match suite {
             Suite::Glue => quick::GLUE.write(building.path())?,

@@ -8,7 +8,7 @@ use lrvd_burn::train::Checkpoints;
 use super::*;
 use crate::error::Result;
 use crate::method::MethodName;
-use crate::progress::{Event, Silent};
+use crate::progress::Event;
 
 fn worker() -> WorkerOptions {
     let (host, process) = ("test".to_owned(), std::process::id());
@@ -106,14 +106,14 @@ fn an_output_folder_that_vanishes_after_the_last_checkpoint_is_an_error() {
 fn a_run_that_is_taken_over_is_no_failure_of_either_worker() {
     let parent = tempfile::tempdir().unwrap();
     let (out, stop) = (parent.path().join("out"), AtomicBool::new(false));
-    write_plan(&options((Suite::Glue, "cola"), &[1, 2], &out), None, &mut Silent).unwrap();
+    write_plan(&options((Suite::Glue, "cola"), &[1, 2], &out), None, &mut |_| {}).unwrap();
     let failed = out.join("plan/failed");
     let short = WorkerOptions { dead_after: Duration::from_secs(1), ..worker() };
 
     // The first one still has the lock on the folder.
     let suspended = Checkpoints::open(out.join("runs/cola/lora/seed-1/checkpoints")).unwrap();
     let mut second = Worker::open(&out, short.clone(), &stop).unwrap();
-    let step = second.run(0, &mut Silent).unwrap();
+    let step = second.run(0, &mut |_| {}).unwrap();
     assert!(
         matches!(&step, Step::InUse(why) if why.contains("is in use by another run")),
         "{step:?}"
@@ -131,7 +131,7 @@ fn a_run_that_is_taken_over_is_no_failure_of_either_worker() {
 
     // The first one finds the second's claim at its next heartbeat, stops this run, and makes the others.
     let out = parent.path().join("other");
-    write_plan(&options((Suite::Glue, "cola"), &[1, 2], &out), None, &mut Silent).unwrap();
+    write_plan(&options((Suite::Glue, "cola"), &[1, 2], &out), None, &mut |_| {}).unwrap();
     let plan = Plan::read(&out).unwrap();
     let claim = out.join(format!("plan/claims/{}.1", plan.runs[0].id));
     let mut first = Worker::open(&out, short, &stop).unwrap();

@@ -29,7 +29,7 @@ use super::task::{ReadyTask, Tasks, data_files, load};
 use crate::backbone::Backbone;
 use crate::error::{Error, Kind, Result, kind_of};
 use crate::io::{cannot, create_dir, read_json, write_text};
-use crate::progress::{Event, ProgressSink};
+use crate::progress::Event;
 use crate::record::RunRecord;
 use crate::run::{
     CHECKPOINT_DIR, CLAIMS_DIR, DATA_DIR, RECORD_FILE, clear, remove_parts, still_there, summary,
@@ -94,7 +94,7 @@ impl<'a> Worker<'a> {
     }
 
     /// Makes every run that is not finished and that no other worker has, and waits for what these need.
-    pub fn run_all(&mut self, sink: &mut dyn ProgressSink) -> Result<Step> {
+    pub fn run_all(&mut self, sink: &mut dyn FnMut(&Event)) -> Result<Step> {
         let runs = self.plan.runs.len();
         let (mut open, mut failed): (Vec<usize>, Option<Error>) = ((0..runs).collect(), None);
         let mut noted = BTreeSet::new();
@@ -113,12 +113,12 @@ impl<'a> Worker<'a> {
                         left.push(index);
                         waits = true;
                         if noted.insert(index) {
-                            sink.event(&Event::Note(format!("waiting: {why}")));
+                            sink(&Event::Note(format!("waiting: {why}")));
                         }
                     }
                     Ok(Step::Stopped) => return Ok(Step::Stopped),
                     Err(error) if self.continues && self.may_continue(&error) => {
-                        sink.event(&Event::Note(format!("{error:#}")));
+                        sink(&Event::Note(format!("{error:#}")));
                         failed.get_or_insert(error);
                     }
                     Err(error) => return Err(error),
@@ -128,7 +128,7 @@ impl<'a> Worker<'a> {
                 }
             }
             if !waits && !left.is_empty() {
-                sink.event(&Event::Note(format!("other workers make {} runs", left.len())));
+                sink(&Event::Note(format!("other workers make {} runs", left.len())));
                 break;
             }
             if left.len() == before {
@@ -145,7 +145,7 @@ impl<'a> Worker<'a> {
     }
 
     /// Makes the run at `index`, unless it is finished: then nothing is to be done.
-    pub fn run(&mut self, index: usize, sink: &mut dyn ProgressSink) -> Result<Step> {
+    pub fn run(&mut self, index: usize, sink: &mut dyn FnMut(&Event)) -> Result<Step> {
         let run = self.plan.runs[index].clone();
         let place = self.plan.place(&self.out, run.experiment);
         still_there(&place)?;
@@ -160,14 +160,14 @@ impl<'a> Worker<'a> {
             Taken::Other(who) => return Ok(Step::Claimed(who)),
         };
         debug!(run = %run.label(), id = %run.id, "claimed");
-        claim.warning().into_iter().for_each(|text| sink.event(&Event::Note(text)));
+        claim.warning().into_iter().for_each(|text| sink(&Event::Note(text)));
         let failed = failed_file(&self.out, &run);
         let stop = self.stop;
         match claim.hold(stop, |own_stop| self.make(index, &run, &place, own_stop, sink)) {
             Ok(None) => {
                 let silent = self.claims.dead_after.as_secs();
                 let label = run.label();
-                sink.event(&Event::Note(format!(
+                sink(&Event::Note(format!(
                     "{label}: another worker took it over, this one gave no sign of life for {silent} s"
                 )));
                 Ok(Step::Claimed("another worker".to_owned()))
@@ -213,7 +213,7 @@ impl<'a> Worker<'a> {
         run: &PlannedRun,
         place: &Path,
         stop: &AtomicBool,
-        sink: &mut dyn ProgressSink,
+        sink: &mut dyn FnMut(&Event),
     ) -> Result<Step> {
         let folder = place.join(run.folder());
         let record = folder.join(RECORD_FILE);
@@ -225,7 +225,7 @@ impl<'a> Worker<'a> {
                 let record: RunRecord = read_json(&record)?;
                 let goal = &self.task(run)?.prepared.goal;
                 let (label, seconds) = (run.label(), record.train_seconds);
-                sink.event(&Event::RunFinished { label, summary: summary(&record, goal), seconds });
+                sink(&Event::RunFinished { label, summary: summary(&record, goal), seconds });
             }
             return Ok(Step::Done);
         }
@@ -309,7 +309,7 @@ pub fn run_suite(
     arms: Option<&Arms>,
     worker: WorkerOptions,
     stop: &AtomicBool,
-    sink: &mut dyn ProgressSink,
+    sink: &mut dyn FnMut(&Event),
 ) -> Result<SuiteOutcome> {
     let device = device::open(&options.device)?;
     let Started { backbone, tasks, folder, .. } = start(options, arms, Some(&device), sink)?;
@@ -324,7 +324,7 @@ pub fn run_suite(
 pub fn write_plan(
     options: &SuiteOptions,
     arms: Option<&Arms>,
-    sink: &mut dyn ProgressSink,
+    sink: &mut dyn FnMut(&Event),
 ) -> Result<Plan> {
     Ok(start(options, arms, None, sink)?.plan)
 }

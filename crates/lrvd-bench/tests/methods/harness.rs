@@ -8,7 +8,6 @@ use lrvd_bench::data::batch::{TokenExamples, TokenisedExample};
 use lrvd_bench::data::{Label, PreparedTask};
 use lrvd_bench::eval::{PeakMemory, RunContext};
 use lrvd_bench::method::{DynMethod, FittedRows, Holdout, MethodName, RankRequest, Temperatures};
-use lrvd_bench::progress::Silent;
 use lrvd_bench::run::{RunState, fit};
 use lrvd_bench::settings::{Config, Layers, Preset, TargetModules};
 use lrvd_bench::task::Goal;
@@ -167,7 +166,7 @@ impl Bench {
     }
 
     pub(crate) fn train(&self, run: &mut RunState) {
-        let ended = fit(&self.context(), run, None, &self.stop, &mut Silent);
+        let ended = fit(&self.context(), run, None, &self.stop, &mut |_| {});
         assert_eq!(ended.unwrap(), Outcome::Finished);
     }
 

@@ -51,7 +51,7 @@ pub use state::{
     RankMasks, TrainState,
 };
 pub use tokens::{TokenAnswers, token_answers};
-pub use watch::{Event, Observer, ProgressSink, Silent, Watch};
+pub use watch::{Event, Observer, Watch};
 #[cfg(feature = "train")]
 pub(crate) use {
     state::ranks_in_use,

@@ -97,26 +97,6 @@ pub enum Event {
     },
 }
 
-/// Receives events; a closure is one.
-pub trait ProgressSink {
-    /// Receives one event.
-    fn event(&mut self, event: &Event);
-}
-
-impl<F: FnMut(&Event)> ProgressSink for F {
-    fn event(&mut self, event: &Event) {
-        self(event);
-    }
-}
-
-/// Shows nothing.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Silent;
-
-impl ProgressSink for Silent {
-    fn event(&mut self, _event: &Event) {}
-}
-
 /// Callbacks of a run: events, evaluations, checkpoints.
 pub trait Observer<M: Model, T: Method<M> + ?Sized> {
     /// Error of the callbacks.
@@ -164,7 +144,7 @@ pub struct Watch<'a, I> {
     /// Where checkpoints are kept.
     pub checkpoints: Option<&'a Checkpoints>,
     /// Receives the events.
-    pub sink: Option<&'a mut dyn ProgressSink>,
+    pub sink: Option<&'a mut dyn FnMut(&Event)>,
     /// Ends the run after the step, or the pass of an evaluation, in which it is found set, as a signal handler does.
     pub stop: Option<&'a AtomicBool>,
 }
@@ -194,7 +174,7 @@ where
 
     fn event(&mut self, event: &Event) -> ControlFlow<()> {
         if let Some(sink) = &mut self.sink {
-            sink.event(event);
+            sink(event);
         }
         if self.goes_on() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     }

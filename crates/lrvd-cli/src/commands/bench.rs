@@ -206,7 +206,8 @@ fn suite(
     let folder = out.clone();
     let mut sink = Journal::new(shown, printer, move |_| folder.clone(), &logs);
     let worker = WorkerOptions::alone(worker_name(false));
-    let outcome = run_suite(&options, arms.as_ref(), worker, &stop, &mut sink)?;
+    let outcome =
+        run_suite(&options, arms.as_ref(), worker, &stop, &mut |event| sink.event(event))?;
     drop(sink); // gives the screen back
     report(&outcome.summary, &out, printer)?;
     if outcome.complete {
@@ -337,8 +338,8 @@ fn work(arguments: RunArguments, global: GlobalArguments, printer: Printer) -> O
     let folder = move |label: &str| out.join(runs.folder_of(label));
     let mut sink = Journal::new(shown, printer, folder, &logs.log);
     let step = match place {
-        Some(place) => worker.run(place, &mut sink)?,
-        None => worker.run_all(&mut sink)?,
+        Some(place) => worker.run(place, &mut |event| sink.event(event))?,
+        None => worker.run_all(&mut |event| sink.event(event))?,
     };
     drop(sink); // gives the screen back
     let run = place.map(|place| format!("{}: ", plan.runs[place].label())).unwrap_or_default();

@@ -94,7 +94,8 @@ pub(super) fn run(arguments: TrainArguments, global: GlobalArguments, printer: P
     let shown = progress::sink(printer, global.progress_style(), &stop);
     let out = options.out.clone();
     let mut sink = Journal::new(shown, printer, move |_| out.clone(), &logs);
-    let TrainOutcome { record, adapter } = train(&options, data, &stop, &mut sink)?;
+    let TrainOutcome { record, adapter } =
+        train(&options, data, &stop, &mut |event| sink.event(event))?;
     drop(sink); // gives the screen back
     let Some(record) = record else {
         if printer.format == Format::Json {

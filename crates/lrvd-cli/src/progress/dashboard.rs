@@ -16,7 +16,7 @@ use burn::train::metric::{
 use burn::train::renderer::tui::TuiMetricsRendererWrapper;
 use burn::train::renderer::{MetricState, MetricsRenderer};
 use console::Term;
-use lrvd_bench::progress::{Event, ProgressSink};
+use lrvd_bench::progress::Event;
 use lrvd_burn::burn_train::StepMetric;
 
 use super::lines::Lines;
@@ -103,8 +103,8 @@ impl Dashboard {
     }
 }
 
-impl ProgressSink for Dashboard {
-    fn event(&mut self, event: &Event) {
+impl Dashboard {
+    pub(super) fn event(&mut self, event: &Event) {
         if let Event::RunStarted { index, .. } = event {
             self.open(index - 1);
         }

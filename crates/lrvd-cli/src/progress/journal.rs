@@ -5,7 +5,7 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use lrvd_bench::progress::{Event, ProgressSink};
+use lrvd_bench::progress::Event;
 use lrvd_burn::files::write_atomic;
 use prost::Message;
 use serde_json::{Value, json};
@@ -22,7 +22,7 @@ const FINISHED: &str = "finished";
 /// A line of `metrics.jsonl` is one event with the run it belongs to. A run that continues from a checkpoint takes back
 /// the lines of the steps that it repeats. Training continues if a line cannot be written; one note says so.
 pub(crate) struct Journal {
-    shown: Box<dyn ProgressSink>,
+    shown: Box<dyn FnMut(&Event)>,
     printer: Printer,
     /// The folder of a run, by its label.
     folder: Box<dyn Fn(&str) -> PathBuf>,
@@ -37,7 +37,7 @@ pub(crate) struct Journal {
 impl Journal {
     /// Writes into the `folder` of each run, by its label, which exists once the run starts.
     pub(crate) fn new(
-        shown: Box<dyn ProgressSink>,
+        shown: Box<dyn FnMut(&Event)>,
         printer: Printer,
         folder: impl Fn(&str) -> PathBuf + 'static,
         logs: &[LogFormat],
@@ -134,9 +134,9 @@ impl Journal {
     }
 }
 
-impl ProgressSink for Journal {
-    fn event(&mut self, event: &Event) {
-        self.shown.event(event);
+impl Journal {
+    pub(crate) fn event(&mut self, event: &Event) {
+        (self.shown)(event);
         if self.failed {
             return;
         }
@@ -294,8 +294,6 @@ fn checksum(data: &[u8]) -> [u8; 4] {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use lrvd_bench::progress::Silent;
-
     use super::*;
     use crate::printer::Format;
 
@@ -313,7 +311,7 @@ mod tests {
         let printer = Printer { format: Format::Text, quiet: true };
         let folder = out.to_owned();
         let logs = [LogFormat::Tensorboard];
-        let mut journal = Journal::new(Box::new(Silent), printer, move |_| folder.clone(), &logs);
+        let mut journal = Journal::new(Box::new(|_| {}), printer, move |_| folder.clone(), &logs);
         for event in events {
             journal.event(event);
         }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use lrvd_bench::progress::{Event, ProgressSink};
+use lrvd_bench::progress::Event;
 use lrvd_burn::train::Smooth;
 
 use crate::printer::{BARS, Printer};
@@ -93,8 +93,8 @@ impl Lines {
     }
 }
 
-impl ProgressSink for Lines {
-    fn event(&mut self, event: &Event) {
+impl Lines {
+    pub(super) fn event(&mut self, event: &Event) {
         match event {
             Event::Note(text) => self.line(text),
             Event::RunStarted { index, runs, label, steps, done } => {

@@ -13,7 +13,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use clap::ValueEnum;
-use lrvd_bench::progress::ProgressSink;
+use lrvd_bench::progress::Event;
 
 #[cfg(feature = "dashboard")]
 use crate::log;
@@ -56,7 +56,7 @@ pub(crate) fn sink(
     printer: Printer,
     style: Option<ProgressStyle>,
     stop: &Arc<AtomicBool>,
-) -> Box<dyn ProgressSink> {
+) -> Box<dyn FnMut(&Event)> {
     #[cfg(feature = "dashboard")]
     {
         // Log lines are for reading during the run.
@@ -64,7 +64,8 @@ pub(crate) fn sink(
         let is_named = style == Some(ProgressStyle::Dashboard);
         if (is_usual || is_named) && dashboard::is_possible() {
             let (stage, lines) = (Box::new(dashboard::Terminal), Lines::new(printer, false));
-            return Box::new(dashboard::Dashboard::new(stage, lines, stop));
+            let mut dashboard = dashboard::Dashboard::new(stage, lines, stop);
+            return Box::new(move |event| dashboard.event(event));
         }
         if is_named {
             let (columns, rows) = dashboard::LEAST;
@@ -82,7 +83,8 @@ pub(crate) fn sink(
         None => !is_recorded(),
     };
     let bars = bars && is_foreground(std::io::stderr());
-    Box::new(Lines::new(printer, bars))
+    let mut lines = Lines::new(printer, bars);
+    Box::new(move |event| lines.event(event))
 }
 
 /// What a thread that panicked has left is still to be shown.
