@@ -22,7 +22,7 @@ use crate::objective::Objective;
 use crate::peft::PosteriorRun;
 use crate::prune::{self, PruneEvent};
 
-/// What happens to the optimiser at a prune event.
+/// State of the optimizer after a prune event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
@@ -43,7 +43,7 @@ pub struct Pruning {
     pub schedule: PruneSchedule,
     /// When in a step ranks are pruned. Before the update, as in the authors' loop, pruned ranks are not updated.
     pub placement: UpdatePhase,
-    /// Optimiser state after a prune.
+    /// Optimizer state after a prune.
     pub optimizer: OptimizerOnPrune,
 }
 

@@ -128,7 +128,8 @@ impl Choice {
 impl fmt::Display for Choice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let &Self { rows, measure, margin, ref points, chosen, .. } = self;
-        let (kept, tried) = (&points[chosen], points.len() - 1);
+        let kept = &points[chosen];
+        let tried = points.len() - 1;
         let all = points[0].total_rank;
         match points.get(1) {
             _ if chosen > 0 => {
@@ -166,7 +167,7 @@ impl fmt::Display for Choice {
 /// negative log-likelihood (of soft labels the cross-entropy against their shares) in nats at the temperature that minimises its
 /// mean, from 0.01 to 100.
 ///
-/// How confident a model is, is one number, which can be fitted afterwards: models are compared by what is left. Where
+/// The confidence of a model is one number, which can be fitted afterwards: models are compared by what is left. Where
 /// the loss has no minimum, because every answer is right or the logits contradict the labels, the temperature is the bound
 /// that the search runs into.
 pub fn calibrated_losses(logits: &Prediction, targets: &Targets) -> Result<HeldOutLosses, Error> {

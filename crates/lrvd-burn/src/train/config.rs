@@ -11,7 +11,7 @@ use crate::sampling::check_seed;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TrainConfig {
-    /// Optimiser steps, 1 to 10⁹.
+    /// Optimizer steps, 1 to 10⁹.
     pub steps: usize,
     /// Seed of initial values, noise and dropout, at most [`MAX_SEED`](crate::sampling::MAX_SEED).
     pub seed: u64,
@@ -23,9 +23,9 @@ pub struct TrainConfig {
     pub warmup_ratio: f64,
     /// Largest global gradient norm, above 0; `None` never clips.
     pub gradient_clip: Option<f64>,
-    /// Whether the model's own dropout is on in training; that of adapters follows their setting.
+    /// `true` for the model's own dropout in training; that of adapters follows their setting.
     pub model_dropout: bool,
-    /// Whether a layer between encoder and head is trained with the head.
+    /// `true` trains a layer between encoder and head with the head.
     pub train_pooler: bool,
     /// Steps between evaluations, and between checkpoints, at least 1.
     pub evaluate_every: usize,

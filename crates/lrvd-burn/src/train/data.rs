@@ -14,7 +14,7 @@ pub trait Model: NamedModule + Module {
     /// Its input: a tensor, or several of them.
     type Input;
 
-    /// Whether a pass may hold several draws of the weights ([`Pass::draws`]), which
+    /// `true` if a pass may hold several draws of the weights ([`Pass::draws`]), which
     /// then cost far less than as many passes.
     ///
     /// Such a model brings tensors of which one has passed a layer with draws and another has not
@@ -43,7 +43,7 @@ pub enum Targets {
     Tokens {
         /// Their ids, `[answers]`, row after row.
         ids: Tensor<1, Int>,
-        /// How many of them are of each row.
+        /// Number of tokens of each row.
         per_row: Vec<usize>,
     },
 }
@@ -89,7 +89,7 @@ impl Targets {
         self.select(&(0..self.rows()).collect::<Vec<_>>().repeat(times))
     }
 
-    /// Those of the rows at `indices`, in that order.
+    /// Targets of the rows at `indices`, in that order.
     fn select(&self, indices: &[usize]) -> Self {
         match self {
             Self::Classes(one_hot) => Self::Classes(select(one_hot, indices)),
@@ -153,7 +153,7 @@ pub trait Examples {
     /// Number of examples.
     fn len(&self) -> usize;
 
-    /// Whether there are none.
+    /// `true` if there are none.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -68,7 +68,8 @@ where
     /// Takes the steps of `stage` that are left, with evaluations and checkpoints on the way.
     pub(super) fn train(&mut self, stage: &Stage) -> Result<Outcome, O::Error> {
         let &Stage { until, end, start, peak, phase, .. } = stage;
-        let (every, n_train) = (self.run.config.evaluate_every, self.batches.n_train());
+        let every = self.run.config.evaluate_every;
+        let n_train = self.batches.n_train();
         let journal = &self.run.state.journal;
         let mut pace = Pace::new(journal.history.len(), journal.evaluate_seconds);
         // The end of the run is evaluated when its model is settled.
@@ -206,10 +207,12 @@ where
         let Some(evaluation) = self.observer.evaluate(&model.valid(), method)? else {
             return Ok(());
         };
-        let (step, ranks) = (state.done, state.ranks());
+        let step = state.done;
+        let ranks = state.ranks();
         let recent = state.journal.recent.take();
         let rate_factor = recent.map_or_else(|| schedule.factor(0), |recent| recent.rate_factor);
-        let (parts, total_rank) = (recent.map(|recent| recent.parts), ranks.values().sum());
+        let parts = recent.map(|recent| recent.parts);
+        let total_rank = ranks.values().sum();
         let Evaluation { metric, score, metrics } = evaluation.clone();
         // A run that ends by its patience keeps the model that it waited from.
         let chosen_by = match config.patience {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use lrvd_core::adalora::{AdaLoraConfig, AdaLoraState, EntryImportance, TripletImportance};
+use serde::{Deserialize, Serialize};
 
 use super::config::TrainConfig;
 use super::data::Model;
@@ -18,7 +19,8 @@ use crate::objective::Objective;
 ///
 /// Objective: mean negative log-likelihood. Parameters: `rank·(d_input + d_output)` per layer.
 /// Source: Hu et al. 2021, arXiv:2106.09685.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct Lora {
     /// Rank of every adapter; 8 by default.
     pub rank: usize,

@@ -186,7 +186,7 @@ pub struct StepState<'a, M> {
     pub gradients: &'a mut NamedGradients,
 }
 
-/// State of a method beyond the model and the optimiser.
+/// State of a method beyond the model and the optimizer.
 #[derive(Clone, Debug, Default)]
 pub struct MethodState {
     /// Tensors by name.

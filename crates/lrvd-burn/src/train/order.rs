@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::data::{Batch, Examples, Targets};
 use crate::error::Error;
 
-/// What a batch has in common.
+/// Common property of the examples of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
@@ -25,7 +25,7 @@ pub enum Bucketing {
     FileOrder,
 }
 
-/// What happens to the examples that do not fill a batch.
+/// Treatment of the examples that do not fill a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -37,12 +37,13 @@ pub enum LastBatch {
     Drop,
 }
 
-/// How training batches are formed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Rules by which training batches are formed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct OrderConfig {
     /// Examples in a batch; at least 1.
     pub batch_size: usize,
-    /// What a batch has in common.
+    /// Common property of the examples of a batch.
     pub bucketing: Bucketing,
     /// The incomplete batch.
     pub last_batch: LastBatch,
@@ -54,8 +55,12 @@ pub struct OrderConfig {
 impl OrderConfig {
     /// Plain shuffling of all examples, last batch kept, one batch a step.
     pub const fn shuffled(batch_size: usize) -> Self {
-        let (bucketing, last_batch) = (Bucketing::Shuffled, LastBatch::Keep);
-        Self { batch_size, bucketing, last_batch, accumulation: 1 }
+        Self {
+            batch_size,
+            bucketing: Bucketing::Shuffled,
+            last_batch: LastBatch::Keep,
+            accumulation: 1,
+        }
     }
 
     /// All batches of one epoch over examples of `sizes`: a pure function of `seed`, sizes and epoch.
@@ -102,7 +107,7 @@ pub struct Ordered<'a, I> {
     config: OrderConfig,
     seed: u64,
     position: OrderState,
-    /// Those of the epoch.
+    /// Batches of the epoch.
     batches: Vec<Vec<usize>>,
 }
 

@@ -51,7 +51,7 @@ pub struct RankSearch {
     pub refine_rate: f64,
     /// The statistic of every rank at the start of the refinement: noise over mean, in logarithms.
     pub log_alpha: f64,
-    /// How the statistic is computed.
+    /// Options of the statistic.
     pub statistic: StatisticOptions,
     /// Cost of the noise of a draw in the refinement, nats per answer (of scores a share of their variance, which multiplies the
     /// weight). It gives the weight of the divergence,
@@ -135,7 +135,7 @@ pub struct Direction {
     pub path: String,
     /// Its number in the module.
     pub index: usize,
-    /// What the order goes by.
+    /// Key of the order.
     pub importance: f64,
 }
 

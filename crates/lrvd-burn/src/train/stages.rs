@@ -7,6 +7,7 @@ use lrvd_core::non_inferiority::passed_in_sequence;
 use tracing::debug;
 
 use super::choice::{Choice, HeldOutLosses, compared, point};
+use super::config::TrainConfig;
 use super::data::Model;
 use super::fit::{Loop, Outcome, Stage};
 use super::method::Method;
@@ -65,7 +66,7 @@ where
 
     /// Trains, cuts and refines until the end, a stop request or an error.
     fn search(&mut self, rule: &RankSearch) -> Result<Outcome, O::Error> {
-        let (steps, warmup_ratio) = (self.run.config.steps, self.run.config.warmup_ratio);
+        let TrainConfig { steps, warmup_ratio, .. } = self.run.config;
         if self.run.state.journal.choice.is_none() {
             let stage = self.first(steps + rule.refine_steps, Phase::Mean);
             if self.train(&stage)? == Outcome::Stopped {
@@ -93,7 +94,8 @@ where
         rotate_to_singular_basis(&mut whole)?;
         let (order, least) = order(&whole, rule.min_rank);
         let HeldOutLosses { rows: losses, measure } = self.held_out(&whole)?;
-        let (margin, all) = (rule.margin, order.len());
+        let margin = rule.margin;
+        let all = order.len();
         let mut points = vec![point(all, &losses, &losses)?];
         let sizes = sizes(all, least);
         let tested = if measure.shows(&losses) { &sizes[1..] } else { &[] };
@@ -113,7 +115,8 @@ where
         let entries = trainable_counts(&whole).adapter.max(1);
         let n_train = self.batches.n_train();
         let unit = self.batches.score_variance()?.unwrap_or(1.0);
-        let (step, rows) = (self.run.state.done, losses.len());
+        let step = self.run.state.done;
+        let rows = losses.len();
         let choice = Choice { step, rows, measure, margin, points, chosen, refined: None };
         self.note(choice.to_string());
         let state = &mut self.run.state;
@@ -140,7 +143,8 @@ where
             return Ok(());
         }
         self.checkpoint()?;
-        let (clock, margin) = (Instant::now(), rule.margin);
+        let clock = Instant::now();
+        let margin = rule.margin;
         let refined = self.run.state.model.clone();
         let HeldOutLosses { rows: losses, measure } = self.held_out(&refined)?;
         let Some(CutModel { model, whole }) = self.run.state.cut.take() else { return Ok(()) };

@@ -11,21 +11,21 @@ use crate::objective::ObjectiveParts;
 use crate::optimizer::AdamW;
 use crate::prune::{self, PruneEvent};
 
-/// Which directions are in use, by module path; of a module that is not listed all are.
+/// Masks of the directions in use, by module path; of a module that is not listed all are.
 pub type RankMasks = BTreeMap<String, Vec<bool>>;
 
-/// Model, optimiser and position of one run.
+/// Model, optimizer and position of one run.
 #[derive(Debug)]
 pub struct TrainState<M> {
     /// The model.
     pub model: M,
-    /// The optimiser.
+    /// The optimizer.
     pub optimizer: AdamW,
     /// Completed steps.
     pub done: usize,
     /// Position in the data; `None` before the first step.
     pub position: Option<OrderState>,
-    /// The next update has rate 0: the optimiser was rebuilt.
+    /// The next update has rate 0: the optimizer was rebuilt.
     pub skip_next_update: bool,
     /// Best model so far.
     pub best: Option<BestModel<M>>,
@@ -35,7 +35,7 @@ pub struct TrainState<M> {
     pub cut: Option<CutModel<M>>,
     /// Weight of the divergence in a refinement, in place of the method's.
     pub kl_weight: Option<f64>,
-    /// What happened.
+    /// Record of the run so far.
     pub journal: Journal,
 }
 
@@ -107,7 +107,7 @@ pub(crate) fn ranks_in_use(
 pub struct BestModel<M> {
     /// A copy of the model, compact.
     pub model: M,
-    /// What is known of it.
+    /// Facts about it.
     pub info: BestInfo,
 }
 
@@ -134,7 +134,7 @@ pub struct BestInfo {
     pub removed: BTreeMap<String, Vec<f64>>,
 }
 
-/// What happened so far, as plain numbers.
+/// Record of a run so far, as plain numbers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Journal {
@@ -199,11 +199,11 @@ pub struct EvalPoint {
     pub rate_factor: f64,
     /// Sum of ranks over all adapters.
     pub total_rank: usize,
-    /// What was measured.
+    /// Result of the measurement.
     pub evaluation: Evaluation,
 }
 
-/// What an evaluation found.
+/// Result of an evaluation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Evaluation {
@@ -219,9 +219,9 @@ pub struct Evaluation {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RankEvent {
-    /// Optimiser steps taken.
+    /// Optimizer steps taken.
     pub step: u64,
-    /// What made this entry.
+    /// Cause of this entry.
     pub cause: RankCause,
     /// Rank by module path; modules of rank 0 are listed.
     pub ranks: BTreeMap<String, u32>,
@@ -229,7 +229,7 @@ pub struct RankEvent {
     pub total_rank: u64,
 }
 
-/// What made a rank entry.
+/// Cause of a rank entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RankCause {

@@ -32,7 +32,7 @@ pub struct TokenAnswers {
     pub log_probability: Vec<f64>,
     /// Probability of the most likely token.
     pub confidence: Vec<f64>,
-    /// Whether that is the expected one.
+    /// `true` if that is the expected one.
     pub correct: Vec<bool>,
     /// Entropy of the next token.
     pub entropy: Vec<f64>,

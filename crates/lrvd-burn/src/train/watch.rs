@@ -28,7 +28,7 @@ pub enum Event {
         runs: usize,
         /// `task / method / seed`.
         label: String,
-        /// Optimiser steps of the run.
+        /// Optimizer steps of the run.
         steps: usize,
         /// Steps already done by an earlier process.
         done: usize,
@@ -141,7 +141,7 @@ pub struct Watch<'a, I> {
     pub validation: Option<&'a dyn Examples<Input = I>>,
     /// Rows for a [search](super::RankSearch) of ranks, which training must not see. Without them all ranks are kept.
     pub held_out: Option<&'a dyn Examples<Input = I>>,
-    /// Where checkpoints are kept.
+    /// Folder of the checkpoints.
     pub checkpoints: Option<&'a Checkpoints>,
     /// Receives the events.
     pub sink: Option<&'a mut dyn FnMut(&Event)>,
