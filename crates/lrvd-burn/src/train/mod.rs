@@ -47,8 +47,8 @@ pub use run::{Run, load_adapter};
 pub(crate) use run::{peft_template, read_adapter, write_adapter};
 pub use search::{Direction, RankSearch, directions, keep};
 pub use state::{
-    BestInfo, BestModel, CutModel, EvalPoint, Evaluation, Journal, MeanParts, RankCause, RankEvent,
-    RankMasks, TrainState,
+    BestInfo, BestModel, EvalPoint, Evaluation, Journal, RankCause, RankEvent, RankMasks,
+    TrainState,
 };
 pub use tokens::{TokenAnswers, token_answers};
 pub use watch::{Event, Observer, Watch};

@@ -32,7 +32,7 @@ pub struct TrainState<M> {
     /// Directions in use, of a method that masks the others.
     pub in_use: RankMasks,
     /// The model after a [search](super::RankSearch) cut its ranks, until its refinement is judged.
-    pub cut: Option<CutModel<M>>,
+    pub(crate) cut: Option<CutModel<M>>,
     /// Weight of the divergence in a refinement, in place of the method's.
     pub kl_weight: Option<f64>,
     /// Record of the run so far.
@@ -113,7 +113,7 @@ pub struct BestModel<M> {
 
 /// A model with its ranks cut, before its refinement.
 #[derive(Clone, Debug)]
-pub struct CutModel<M> {
+pub(crate) struct CutModel<M> {
     /// A copy of the model.
     pub model: M,
     /// The loss of the whole model on every held-out row.
@@ -149,7 +149,7 @@ pub struct Journal {
     /// Statistics of pruned directions when they were pruned, by module path.
     pub removed: BTreeMap<String, Vec<f64>>,
     /// Mean over the steps since the last evaluation.
-    pub recent: Option<MeanParts>,
+    pub(crate) recent: Option<MeanParts>,
     /// Evaluations with a score that the best model was chosen among: of a search those after its cut.
     pub candidates: usize,
     /// The number of directions that was kept, of a method that searches it.
@@ -160,7 +160,7 @@ pub struct Journal {
 /// Mean of the objective over some steps.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct MeanParts {
+pub(crate) struct MeanParts {
     /// Number of steps.
     pub steps: usize,
     /// Mean of loss, likelihood and penalty; the KL, its weight and divisor are those of the last step.
