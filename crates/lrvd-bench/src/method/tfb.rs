@@ -78,7 +78,10 @@ impl Method<AutoModel> for Tfb {
     /// `noise-std` is `σ_q`; 0 if even the smallest level was too much.
     fn finish(&mut self, model: &mut AutoModel, data: &Fitting<'_>) -> Burn<Fitted> {
         if data.is_regression()? {
-            return Err(lrvd_burn::Error::Labels { expected: "classes", found: "scores" });
+            return Err(lrvd_burn::Error::Labels {
+                expected: "classes, which TFB compares",
+                found: "scores",
+            });
         }
         rotate(model)?;
         let anchors = data.picked(SALT, self.settings.anchors);

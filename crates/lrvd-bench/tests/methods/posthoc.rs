@@ -161,7 +161,7 @@ fn posthoc_scores_get_the_trained_answer_or_a_rejection() {
     let Run { mut state, method: mut tfb, .. } = bed.fresh(method("tfb"));
     let failed = bed.context().fitted(|data| tfb.finish(&mut state.model, data));
     let failed = failed.unwrap_err();
-    assert!(failed.to_string().starts_with("TFB: "), "{failed}");
+    assert!(failed.to_string().ends_with("expected classes, which TFB compares"), "{failed}");
 }
 
 #[test]

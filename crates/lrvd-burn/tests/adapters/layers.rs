@@ -86,8 +86,8 @@ fn adapters_that_do_not_fit_are_rejected_by_name() {
     let mut layer = bare(DType::F64);
     let b = random(1, [2, RANK, D_OUTPUT], DType::F64);
     let error = layer.attach("net.first", AdapterMembers { b, ..three_members() }, RANK);
-    let shape = "`lora_B_members` should have shape [3, 4, 7], found [2, 4, 7]";
-    assert_eq!(error.unwrap_err().to_string(), format!("adapter `net.first`: {shape}"));
+    let expected = "module `net.first`: `lora_B_members` should be [3, 4, 7], found [2, 4, 7]";
+    assert_eq!(error.unwrap_err().to_string(), expected);
     assert!(layer.adapter().is_none() && three_members().member(MEMBERS).is_none());
     let mut net = Net::new([None, None], DType::F32);
     assert_eq!(members(&net).unwrap(), 1);

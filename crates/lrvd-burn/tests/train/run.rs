@@ -210,7 +210,7 @@ fn settings_out_of_range_are_rejected_before_anything_is_attached() {
         assert!(failed.contains(expected), "{failed}");
     }
     let failed = run(lora(), &config(5)).searching(search).err().unwrap().to_string();
-    assert!(failed.contains("have no posterior"), "{failed}");
+    assert!(failed.contains("needs adapters with a posterior"), "{failed}");
     let mut wrong = config(5);
     wrong.optimizer.beta1 = 2.0;
     let failed = Run::new(net(), Box::new(pruned()), &targets(), &wrong);

@@ -168,7 +168,7 @@ fn answers_are_those_of_averaged_probabilities() {
 fn what_tokens_do_not_have_is_an_error() {
     let (model, texts) = (drawn(), Texts::new());
     let error = Inputs::new(&texts).logits(&model, &Pass::mean()).unwrap_err();
-    assert!(error.to_string().contains("tokens have no logits by row"), "{error}");
+    assert!(error.to_string().contains("expected a label per row"), "{error}");
     token_answers(&model, &texts.inputs(MAX_SEED, 1)).unwrap();
     let expected = check_seed(MAX_SEED + 1).unwrap_err().to_string();
     let tokens = token_answers(&model, &texts.inputs(MAX_SEED + 1, 1));
