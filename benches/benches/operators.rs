@@ -142,6 +142,36 @@ fn layers(c: &mut Criterion) {
     }
 }
 
+/// One row, as in a step of generation: the operator, which reads the weight where it lies, Burn's product (`gemm`), and
+/// 64 rows of the operator, which packs the weight. The last is a tied head.
+fn few_rows(c: &mut Criterion) {
+    for (d_input, d_output, is_tied) in
+        [(576, 1536, false), (2048, 2048, false), (576, 49_152, true)]
+    {
+        let like = Tensor::<1>::zeros([1], (&Device::flex(), DType::F32));
+        let normals = |seed, shape: [usize; 2]| -> Tensor<2> {
+            standard_normal(&like, shape, NoiseKey::new(seed))
+        };
+        let weight = if is_tied {
+            normals(1, [d_output, d_input]).transpose()
+        } else {
+            normals(1, [d_input, d_output])
+        };
+        let x = normals(2, [64, d_input]);
+        let rows = |count| x.clone().narrow(0, 0, count);
+        let fused = |count| adapted_linear(rows(count).unsqueeze(), weight.clone(), None, None);
+        let burn = || rows(1).matmul(weight.clone());
+        let name = format!("one_row_{d_input}x{d_output}");
+        let numbers = |out: Tensor<2>| vec![out.into_data().iter().collect::<Vec<f64>>()];
+        prove(&name, &numbers(fused(1).squeeze_dim(0)), &numbers(burn()));
+        let mut group = c.benchmark_group(name);
+        group.sample_size(20);
+        group.bench_function("fused", |b| b.iter(|| fused(1)));
+        group.bench_function("burn_product", |b| b.iter(burn));
+        group.bench_function("fused_64_rows", |b| b.iter(|| fused(64)));
+    }
+}
+
 /// A frozen base weight costs no weight gradient: an adapted layer against the same layer with a trainable base.
 fn frozen_base(c: &mut Criterion) {
     let weight = Tensor::<2>::full([768, 3072], 0.01, (&Device::flex(), DType::F32));
@@ -175,7 +205,7 @@ fn frozen_base(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, operators, layers, frozen_base);
+criterion_group!(benches, operators, layers, few_rows, frozen_base);
 
 fn main() {
     lrvd_perf::as_command(benches).expect("the threads of the machine");

@@ -24,13 +24,7 @@ const NUMBERS: usize = LANES * BATCH;
 ///
 /// Exact: the same bits on every machine, however the range is cut.
 pub fn fill_uniform(key: NoiseKey, first_element: u64, out: &mut [f32]) {
-    fill_batches(key, first_element, out, |words, numbers| {
-        for i in 0..BATCH {
-            for lane in 0..LANES {
-                numbers[LANES * i + lane] = unit(words[lane][i]);
-            }
-        }
-    });
+    fill_batches::<Uniform>(key, first_element, out);
 }
 
 /// Fills `out` with standard-normal numbers: elements `first_element..` of `key`.
@@ -50,21 +44,7 @@ pub fn fill_uniform(key: NoiseKey, first_element: u64, out: &mut [f32]) {
 /// Source: Box, Muller 1958. The generator: [`philox`].
 #[inline(always)]
 pub fn fill_normal(key: NoiseKey, first_element: u64, out: &mut [f32]) {
-    fill_batches(key, first_element, out, |words, numbers| {
-        let [x0, x1, x2, x3] = words;
-        let mut even = [0.0f32; PAIRS];
-        let mut odd = [0.0f32; PAIRS];
-        let (even_first, even_second) = even.split_at_mut(BATCH);
-        let (odd_first, odd_second) = odd.split_at_mut(BATCH);
-        box_muller(x0, x1, even_first, odd_first);
-        box_muller(x2, x3, even_second, odd_second);
-        for i in 0..BATCH {
-            numbers[LANES * i] = even_first[i];
-            numbers[LANES * i + 1] = odd_first[i];
-            numbers[LANES * i + 2] = even_second[i];
-            numbers[LANES * i + 3] = odd_second[i];
-        }
-    });
+    fill_batches::<Normal>(key, first_element, out);
 }
 
 /// Fills `out` with the normals of [`fill_normal`], evaluated in `f64` from the same words.
@@ -83,36 +63,69 @@ pub fn fill_normal_f64(key: NoiseKey, first_element: u64, out: &mut [f64]) {
     }
 }
 
-/// Runs `transform` over whole batches of blocks and copies the requested part of the first and last one.
+/// Numbers from the words of a batch of blocks. A trait, because a closure is not compiled for the vector units of its
+/// caller.
+trait Distribution {
+    fn numbers(words: &[[u32; BATCH]; LANES], numbers: &mut [f32; NUMBERS]);
+}
+
+struct Uniform;
+
+impl Distribution for Uniform {
+    #[inline(always)]
+    fn numbers(words: &[[u32; BATCH]; LANES], numbers: &mut [f32; NUMBERS]) {
+        for i in 0..BATCH {
+            for lane in 0..LANES {
+                numbers[LANES * i + lane] = unit(words[lane][i]);
+            }
+        }
+    }
+}
+
+struct Normal;
+
+impl Distribution for Normal {
+    #[inline(always)]
+    fn numbers([x0, x1, x2, x3]: &[[u32; BATCH]; LANES], numbers: &mut [f32; NUMBERS]) {
+        let [mut even, mut odd] = [[0.0f32; PAIRS]; 2];
+        let (even_first, even_second) = even.split_at_mut(BATCH);
+        let (odd_first, odd_second) = odd.split_at_mut(BATCH);
+        box_muller(x0, x1, even_first, odd_first);
+        box_muller(x2, x3, even_second, odd_second);
+        for i in 0..BATCH {
+            numbers[LANES * i] = even_first[i];
+            numbers[LANES * i + 1] = odd_first[i];
+            numbers[LANES * i + 2] = even_second[i];
+            numbers[LANES * i + 3] = odd_second[i];
+        }
+    }
+}
+
+/// Writes whole batches of blocks and copies the requested part of the first and last one.
 ///
 /// Elements are computed in batches that start at whole blocks; since every lane is computed by the same
 /// elementwise operations, an element's value does not depend on its place in the batch.
 #[inline(always)]
-fn fill_batches(
-    key: NoiseKey,
-    first_element: u64,
-    out: &mut [f32],
-    transform: impl Fn(&[[u32; BATCH]; LANES], &mut [f32; NUMBERS]),
-) {
+fn fill_batches<D: Distribution>(key: NoiseKey, first_element: u64, out: &mut [f32]) {
     let skipped = (first_element % LANES as u64) as usize;
     let mut block = (first_element / LANES as u64) as u32;
     let mut numbers = [0.0f32; NUMBERS];
     let (head, rest) =
         out.split_at_mut(if skipped == 0 { 0 } else { out.len().min(NUMBERS - skipped) });
     if !head.is_empty() {
-        transform(&philox_batch(key, block), &mut numbers);
+        D::numbers(&philox_batch(key, block), &mut numbers);
         head.copy_from_slice(&numbers[skipped..skipped + head.len()]);
         block = block.wrapping_add(BATCH as u32);
     }
     let mut whole = rest.chunks_exact_mut(NUMBERS);
     for chunk in &mut whole {
-        transform(&philox_batch(key, block), &mut numbers);
+        D::numbers(&philox_batch(key, block), &mut numbers);
         chunk.copy_from_slice(&numbers);
         block = block.wrapping_add(BATCH as u32);
     }
     let tail = whole.into_remainder();
     if !tail.is_empty() {
-        transform(&philox_batch(key, block), &mut numbers);
+        D::numbers(&philox_batch(key, block), &mut numbers);
         tail.copy_from_slice(&numbers[..tail.len()]);
     }
 }

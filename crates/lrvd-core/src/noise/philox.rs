@@ -76,7 +76,13 @@ pub(super) fn philox_batch(key: NoiseKey, first_block: u32) -> [[u32; BATCH]; LA
         k0 = k0.wrapping_add(KEY_STEP[0]);
         k1 = k1.wrapping_add(KEY_STEP[1]);
     }
-    [c0, c1, c2, c3].map(|lane| lane.map(|word| word as u32))
+    let mut words = [[0; BATCH]; LANES];
+    for (words, lane) in words.iter_mut().zip([c0, c1, c2, c3]) {
+        for i in 0..BATCH {
+            words[i] = lane[i] as u32;
+        }
+    }
+    words
 }
 
 /// Fills `out` with the raw words of the blocks `first_block, first_block + 1, …` of `key`.

@@ -9,6 +9,7 @@ use rayon::prelude::*;
 const SMALL: usize = 32 * 1024;
 /// Side of the square blocks in which a transposed matrix is packed.
 const SQUARE: usize = 8;
+const WIDEST: usize = 32;
 
 /// A matrix in a slice, by strides.
 #[derive(Clone, Copy)]
@@ -39,41 +40,37 @@ impl<'a> Matrix<'a> {
     }
 }
 
-/// A matrix `[depth, columns]` in panels of `width` columns, `[panel][depth][width]`; the last panel is
+/// A matrix `[depth, columns]` in panels of `width` columns, each `[depth, width]`; the last panel is
 /// filled up with zeros.
 pub(crate) struct Panels {
-    pub(crate) depth: usize,
     pub(crate) columns: usize,
     pub(crate) width: usize,
-    values: Vec<f32>,
+    panels: Vec<Vec<f32>>,
 }
 
 impl Panels {
     /// Packs `matrix` in panels of `width` columns.
     pub(crate) fn pack(matrix: Matrix<'_>, width: usize) -> Self {
-        let (depth, columns) = (matrix.rows, matrix.columns);
-        let size = depth * width;
-        let mut values = vec![0.0; columns.div_ceil(width) * size];
+        let columns = matrix.columns;
         let arch = Arch::new();
-        let pack = |(panel, out): (usize, &mut [f32])| {
-            arch.dispatch(PackPanel { matrix, first: panel * width, width, out });
-        };
-        if values.len() < SMALL {
-            values.chunks_mut(size.max(1)).enumerate().for_each(pack);
+        let pack = |first| arch.dispatch(PackPanel { matrix, first, width });
+        let count = columns.div_ceil(width);
+        let panels = if matrix.rows * columns < SMALL {
+            (0..count).map(|panel| pack(panel * width)).collect()
         } else {
-            values.par_chunks_mut(size).enumerate().for_each(pack);
-        }
-        Self { depth, columns, width, values }
+            (0..count).into_par_iter().map(|panel| pack(panel * width)).collect()
+        };
+        Self { columns, width, panels }
     }
 
     /// Number of panels.
     pub(crate) fn count(&self) -> usize {
-        self.columns.div_ceil(self.width)
+        self.panels.len()
     }
 
     /// Rows `first..first + depth` of panel `panel`.
     pub(crate) fn block(&self, panel: usize, first: usize, depth: usize) -> &[f32] {
-        &self.values[(panel * self.depth + first) * self.width..][..depth * self.width]
+        &self.panels[panel][first * self.width..][..depth * self.width]
     }
 }
 
@@ -95,47 +92,47 @@ struct PackPanel<'a> {
     matrix: Matrix<'a>,
     first: usize,
     width: usize,
-    out: &'a mut [f32],
 }
 
 impl NullaryFnOnce for PackPanel<'_> {
-    type Output = ();
+    type Output = Vec<f32>;
 
     #[inline(always)]
-    fn call(self) {
+    fn call(self) -> Vec<f32> {
         let Self { matrix: Matrix { values, rows, columns, strides: [down, along] }, .. } = self;
-        let Self { first, width, out, .. } = self;
+        let Self { first, width, .. } = self;
         let live = width.min(columns - first);
-        if along == 1 {
-            for (row, out) in out.chunks_exact_mut(width).enumerate() {
-                out[..live].copy_from_slice(&values[row * down + first..][..live]);
+        // Written once: memory that is set to zeros first would be written twice.
+        let mut out = Vec::with_capacity(rows * width);
+        if along == 1 && live == width {
+            for row in 0..rows {
+                out.extend_from_slice(&values[row * down + first..][..width]);
             }
-            return;
+            return out;
         }
         let mut done = 0;
-        if down == 1 && live == width && width.is_multiple_of(SQUARE) {
+        if down == 1 && live == width && width <= WIDEST {
             // Columns are contiguous: squares keep both sides in whole cache lines.
+            let mut square = [[0.0f32; WIDEST]; SQUARE];
             while done + SQUARE <= rows {
-                for column in (0..width).step_by(SQUARE) {
-                    let mut square = [[0.0f32; SQUARE]; SQUARE];
-                    for (i, side) in square.iter_mut().enumerate() {
-                        let from = (first + column + i) * along + done;
-                        side.copy_from_slice(&values[from..][..SQUARE]);
-                    }
+                for column in 0..width {
+                    let from = (first + column) * along + done;
+                    let side = &values[from..][..SQUARE];
                     for row in 0..SQUARE {
-                        let out = &mut out[(done + row) * width + column..][..SQUARE];
-                        for (out, side) in out.iter_mut().zip(&square) {
-                            *out = side[row];
-                        }
+                        square[row][column] = side[row];
                     }
+                }
+                for row in &square {
+                    out.extend_from_slice(&row[..width]);
                 }
                 done += SQUARE;
             }
         }
-        for (row, out) in out.chunks_exact_mut(width).enumerate().skip(done) {
-            for (column, out) in out[..live].iter_mut().enumerate() {
-                *out = values[row * down + (first + column) * along];
-            }
+        for row in done..rows {
+            let line = (first..first + live).map(|column| values[row * down + column * along]);
+            out.extend(line);
+            out.resize((row + 1) * width, 0.0);
         }
+        out
     }
 }

@@ -12,6 +12,9 @@ use super::panels::{Matrix, Panels, lanes};
 
 /// Depth of a block: a panel of it and the rows that meet it fit the first caches.
 pub(super) const DEPTH: usize = 192;
+/// Rows that meet all panels of a block before the next rows: they and their results stay in the first caches, and their
+/// pages in the table of pages.
+const NEAR: usize = 48;
 /// Rows of the tiles that end a task.
 const REST: usize = 4;
 /// Numbers of the widest tile's row.
@@ -212,24 +215,26 @@ impl Rows<'_> {
                 }
             }
             let Some(base) = base else { continue };
-            for panel in 0..base.count() {
-                let (dense, _) = S::as_simd_f32s(base.block(panel, first, deep));
-                let columns = panel * base.width..base.columns.min((panel + 1) * base.width);
-                for tile in 0..tiles {
-                    let mut sums = accumulate(simd, zeros(simd), tile_of(tile), dense);
-                    if let (true, Some(low)) = (last, low) {
-                        let (up, _) = S::as_simd_f32s(low.up[group].block(panel, 0, rank));
-                        let hidden = &packed_hidden[tile * rank..][..rank];
-                        sums = accumulate::<S, MR, NV>(simd, sums, hidden, up);
+            for near in (0..tiles).step_by(NEAR / MR) {
+                for panel in 0..base.count() {
+                    let (dense, _) = S::as_simd_f32s(base.block(panel, first, deep));
+                    let columns = panel * base.width..base.columns.min((panel + 1) * base.width);
+                    for tile in near..tiles.min(near + NEAR / MR) {
+                        let mut sums = accumulate(simd, zeros(simd), tile_of(tile), dense);
+                        if let (true, Some(low)) = (last, low) {
+                            let (up, _) = S::as_simd_f32s(low.up[group].block(panel, 0, rank));
+                            let hidden = &packed_hidden[tile * rank..][..rank];
+                            sums = accumulate::<S, MR, NV>(simd, sums, hidden, up);
+                        }
+                        let live = MR.min(rows - tile * MR);
+                        let out = &mut out[tile * MR * base.columns..][..live * base.columns];
+                        let start = match bias {
+                            _ if first > 0 || adds => Start::There,
+                            Some(bias) => Start::Bias(bias),
+                            None => Start::Zero,
+                        };
+                        store(simd, sums, out, base.columns, columns.clone(), start);
                     }
-                    let live = MR.min(rows - tile * MR);
-                    let out = &mut out[tile * MR * base.columns..][..live * base.columns];
-                    let start = match bias {
-                        _ if first > 0 || adds => Start::There,
-                        Some(bias) => Start::Bias(bias),
-                        None => Start::Zero,
-                    };
-                    store(simd, sums, out, base.columns, columns.clone(), start);
                 }
             }
         }
