@@ -253,11 +253,7 @@ wide! {
         if base.by_row {
             by_rows(x, base, columns, ups, out);
         } else {
-            match x.len() / base.depth.max(1) {
-                1 => by_columns::<1>(x, base, columns, ups, out),
-                2 => by_columns::<2>(x, base, columns, ups, out),
-                _ => by_columns::<THIN>(x, base, columns, ups, out),
-            }
+            by_columns(x, base, columns, ups, out);
         }
     }
 }
@@ -331,29 +327,18 @@ fn add_up(sums: &mut [f32], hidden: &[f32], up: Matrix<'_>, first: usize) {
     }
 }
 
-/// Some columns at a time meet all rows of `x`, of which `R` includes repetitions of the last.
+/// Some columns at a time meet all rows of `x`.
 #[inline(always)]
-fn by_columns<const R: usize>(
-    x: &[f32],
-    base: Dense<'_>,
-    columns: Range<usize>,
-    ups: &[Up<'_>],
-    out: &mut [f32],
-) {
-    let depth = base.depth;
-    let rows = x.len() / depth;
-    let across: Vec<[f32; R]> =
-        (0..depth).map(|p| from_fn(|r| x[r.min(rows - 1) * depth + p])).collect();
+fn by_columns(x: &[f32], base: Dense<'_>, columns: Range<usize>, ups: &[Up<'_>], out: &mut [f32]) {
     let mut buffers = [[0.0f32; DEPTH]; CHAINS];
     let mut first = columns.start;
     while first < columns.end {
-        let at = first - columns.start;
-        let out = (&mut *out, at, columns.len(), rows);
+        let out = (&mut *out, first - columns.start, columns.len());
         if first + CHAINS <= columns.end {
-            chains::<R, CHAINS>(&across, base, first, ups, &mut buffers, out);
+            chains::<CHAINS>(x, base, first, ups, &mut buffers, out);
             first += CHAINS;
         } else {
-            chains::<R, 1>(&across, base, first, ups, &mut buffers, out);
+            chains::<1>(x, base, first, ups, &mut buffers, out);
             first += 1;
         }
     }
@@ -361,35 +346,32 @@ fn by_columns<const R: usize>(
 
 /// `C` columns from `first` on, into the places of `out` from `at` on, which has `width` columns.
 #[inline(always)]
-fn chains<const R: usize, const C: usize>(
-    x: &[[f32; R]],
+fn chains<const C: usize>(
+    x: &[f32],
     base: Dense<'_>,
     first: usize,
     ups: &[Up<'_>],
     buffers: &mut [[f32; DEPTH]; CHAINS],
-    (out, at, width, rows): (&mut [f32], usize, usize, usize),
+    (out, at, width): (&mut [f32], usize, usize),
 ) {
     let depth = base.depth;
     for begin in (0..depth).step_by(DEPTH) {
         let end = depth.min(begin + DEPTH);
-        let mut sums = [[0.0f32; R]; C];
-        let x = &x[begin..end];
         let mut buffers = buffers.iter_mut();
         let lines: [&[f32]; C] = from_fn(|c| {
             let buffer = buffers.next().expect("a buffer for each chain");
-            &base.line(first + c, begin..end, buffer)[..x.len()]
+            base.line(first + c, begin..end, buffer)
         });
-        for (p, x) in x.iter().enumerate() {
-            for c in 0..C {
-                let value = lines[c][p];
-                for r in 0..R {
-                    sums[c][r] = x[r].mul_add(value, sums[c][r]);
+        for (row, x) in x.chunks_exact(depth).enumerate() {
+            let x = &x[begin..end];
+            let lines = lines.map(|line| &line[..x.len()]);
+            let mut sums = [0.0f32; C];
+            for (p, &x) in x.iter().enumerate() {
+                for c in 0..C {
+                    sums[c] = x.mul_add(lines[c][p], sums[c]);
                 }
             }
-        }
-        for row in 0..rows {
-            for c in 0..C {
-                let sum = &mut sums[c][row];
+            for (c, sum) in sums.iter_mut().enumerate() {
                 if let (true, Some(&(hidden, up))) = (end == depth, ups.get(row)) {
                     for (k, &hidden) in hidden.iter().enumerate() {
                         let value = up.values[k * up.strides[0] + (first + c) * up.strides[1]];
