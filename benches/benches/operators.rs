@@ -142,8 +142,8 @@ fn layers(c: &mut Criterion) {
     }
 }
 
-/// One row, as in a step of generation: the operator, which reads the weight where it lies, Burn's product (`gemm`), and
-/// 64 rows of the operator, which packs the weight. The last is a tied head.
+/// One row, as in a step of generation: the operator, which reads the weight in place, Burn's product (`gemm`), and
+/// 64 rows of the operator, which packs the weight; the last weight is a tied head.
 fn few_rows(c: &mut Criterion) {
     for (d_input, d_output, is_tied) in
         [(576, 1536, false), (2048, 2048, false), (576, 49_152, true)]

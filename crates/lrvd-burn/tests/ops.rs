@@ -93,7 +93,7 @@ fn noise_is_the_stream_of_its_key() {
     assert!(tracked.grad(&product.sum().backward()).is_some());
 }
 
-/// Few rows meet the weight where it lies, many rows meet it packed.
+/// Few rows meet the weight in place, many rows meet it packed.
 #[test]
 fn a_row_of_a_layer_has_the_same_bits_alone_and_among_others() {
     let [rows, depth, columns, rank] = [14, 608, 705, 3];

@@ -41,10 +41,11 @@ pub struct LowRank {
 ///
 /// # Numerics
 ///
-/// On the CPU `x` is packed once for both products, and `s` never leaves the cache before it meets B; up to four rows meet
-/// the weight where it lies, which is read once and not packed. In `f32` every element is one chain of fused multiply-adds in a fixed order: the same bits for every
-/// number of threads, every vector width and every batch around a row. The backward pass saves `x`, the
-/// factors and `s`, and computes the gradient of a weight or a bias only where one is needed.
+/// On the CPU `x` is packed once for both products, and `s` never leaves the cache before it meets B; up to four
+/// rows meet the weight in place, which is read once and not packed. In `f32` every element is one chain of fused
+/// multiply-adds in a fixed order: the same bits for every number of threads, every vector width and every batch
+/// around a row. In `bf16` up to four rows are summed in `f32` and rounded once. The backward pass saves `x`, the factors
+/// and `s`, and computes the gradient of a weight or a bias only where one is needed.
 ///
 /// # Panics
 ///
@@ -128,7 +129,7 @@ impl FusedOp for AdaptedLinear {
     }
 }
 
-/// One pass over packed rows, or for a few rows over the weight where it lies.
+/// One pass over packed rows, or for a few rows over the weight in place.
 #[cfg(feature = "flex")]
 pub(super) mod cpu {
     use burn::tensor::DType;

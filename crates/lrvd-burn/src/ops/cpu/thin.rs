@@ -1,4 +1,4 @@
-//! Products of a few rows: the dense matrix is read once from where it lies, and nothing is packed.
+//! Products of a few rows: the dense matrix is read once in place, and nothing is packed.
 //!
 //! Every element of a result is the chain of fused multiply-adds of [`Product`](super::product::Product): a row has the
 //! same bits alone and among others.
@@ -34,7 +34,7 @@ pub(crate) struct Dense<'a> {
     by_row: bool,
 }
 
-/// Elements in the type in which they are held; every one is computed with in single precision.
+/// Elements in their stored type; they are widened to single precision as they are read.
 #[derive(Clone, Copy)]
 enum Numbers<'a> {
     Single(&'a [f32]),
@@ -47,7 +47,7 @@ enum Numbers<'a> {
     },
 }
 
-/// A weight that can be read where it lies.
+/// A weight that is read in place.
 pub(crate) struct Weight<'a> {
     tensor: FlexTensor,
     /// `true` if `tensor` is the transpose of the weight.
