@@ -9,7 +9,7 @@ use lrvd_burn::burn::module::Module;
 use lrvd_burn::burn::tensor::{Device, Tensor, TensorData};
 use lrvd_burn::core::metrics::auroc;
 use lrvd_burn::core::noise::{NoiseKey, fill_normal_f64};
-use lrvd_burn::model::Names;
+use lrvd_burn::model::Named;
 use lrvd_burn::parameters::Group;
 use lrvd_burn::train::{
     ClassAnswer, Event, Inputs, Model, OrderConfig, Ordered, Rows, Targets, TrainConfig, Watch,
@@ -22,10 +22,9 @@ const CLASSES: usize = 4;
 /// A "pretrained" network: two layers of random weights and a fresh head.
 #[derive(Module, Debug)]
 pub(crate) struct Net {
-    names: Names,
     first: AdaptedLinear,
     second: AdaptedLinear,
-    head: AdaptedLinear,
+    head: Named<AdaptedLinear>,
 }
 
 impl Model for Net {
@@ -49,10 +48,9 @@ impl Net {
         let scale = 1.0 / (WIDTH as f64).sqrt();
         let layer = |seed, width| AdaptedLinear::new(normal(seed, [WIDTH, width], scale), None);
         Self {
-            names: Names::below("net").with_groups(&[("net.head", Group::Head)]),
             first: layer(1, WIDTH),
             second: layer(2, WIDTH),
-            head: layer(3, CLASSES),
+            head: Named::new("head", Group::Head, layer(3, CLASSES)),
         }
     }
 }

@@ -75,9 +75,13 @@ impl Selection {
 
     /// `true` if an entry of the list selects the module at `path`.
     fn matches(&self, entry: &str, path: &str) -> bool {
-        let is_end = || path.strip_suffix(entry).is_some_and(|before| before.ends_with('.'));
-        path == entry || (matches!(self, Self::Names(_)) && is_end())
+        path == entry || (matches!(self, Self::Names(_)) && has_end(path, entry))
     }
+}
+
+/// `true` if `path` is `end` or ends with `.end`.
+pub(crate) fn has_end(path: &str, end: &str) -> bool {
+    path.strip_suffix(end).is_some_and(|start| start.is_empty() || start.ends_with('.'))
 }
 
 impl<const N: usize> From<[&str; N]> for Selection {

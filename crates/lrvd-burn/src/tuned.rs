@@ -82,7 +82,7 @@ impl Adaptation {
 
     /// The ready-made loop over `model`: schedule, evaluations, checkpoints and prunes, under the seed of `settings`.
     ///
-    /// Heads and poolers that the model's [names](crate::model::Names) state train as well.
+    /// Modules in the group of heads or poolers of a [`Named`](crate::model::Named) train as well.
     pub fn run<M: Model>(
         self,
         model: M,

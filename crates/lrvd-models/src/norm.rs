@@ -3,7 +3,9 @@
 use burn::module::{Module, Param};
 use burn::tensor::Tensor;
 use lrvd_burn::adapter::adapter_dtype;
+use lrvd_burn::model::Named;
 use lrvd_burn::ops::{layer_norm, rms_norm};
+use lrvd_burn::parameters::Group;
 
 use crate::source::{Init, Layout, WeightSource, frozen};
 
@@ -11,9 +13,9 @@ use crate::source::{Init, Layout, WeightSource, frozen};
 #[derive(Module, Debug)]
 pub struct LayerNorm {
     /// Scale, `[d]`.
-    pub weight: Param<Tensor<1>>,
+    pub weight: Named<Param<Tensor<1>>>,
     /// Shift, `[d]`.
-    pub bias: Param<Tensor<1>>,
+    pub bias: Named<Param<Tensor<1>>>,
     epsilon: f64,
 }
 
@@ -46,7 +48,7 @@ impl LayerNorm {
 #[derive(Module, Debug)]
 pub struct RmsNorm {
     /// Scale, `[d]`.
-    pub weight: Param<Tensor<1>>,
+    pub weight: Named<Param<Tensor<1>>>,
     epsilon: f64,
 }
 
@@ -55,8 +57,9 @@ impl RmsNorm {
     pub(crate) fn load(source: &mut WeightSource<'_>, path: &str, d: usize, epsilon: f64) -> Self {
         let name = format!("{path}.weight");
         let dtype = adapter_dtype(source.dtype());
-        let weight = source.tensor(&name, [d], Layout::AsStored, Init::Constant(1.0), dtype);
-        Self { weight: frozen(weight), epsilon }
+        let weight =
+            frozen(source.tensor(&name, [d], Layout::AsStored, Init::Constant(1.0), dtype));
+        Self { weight: Named::new(name, Group::Backbone, weight), epsilon }
     }
 
     /// Normalises the last axis.

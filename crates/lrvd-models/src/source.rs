@@ -12,6 +12,8 @@ use burn::tensor::{DType, Device, Tensor, TensorData};
 use lrvd_burn::adapter::{AdaptedLinear, BaseBits};
 use lrvd_burn::error::LoadReport;
 use lrvd_burn::files::{HostDType, HostTensor, WeightStore};
+use lrvd_burn::model::Named;
+use lrvd_burn::parameters::Group;
 use lrvd_core::noise::{NoiseKey, Stream, fill_normal, module_id};
 
 use crate::error::{Error, Result};
@@ -160,8 +162,9 @@ impl<'a> WeightSource<'a> {
         name: &str,
         shape: [usize; D],
         init: Init,
-    ) -> Param<Tensor<D>> {
-        frozen(self.tensor(name, shape, Layout::AsStored, init, self.precision.dtype))
+    ) -> Named<Param<Tensor<D>>> {
+        let value = self.tensor(name, shape, Layout::AsStored, init, self.precision.dtype);
+        Named::new(name, Group::Backbone, frozen(value))
     }
 
     /// The linear layer at `path`, of `[d_input, d_output]`, with a bias if the model has one; quantised if the
@@ -172,32 +175,36 @@ impl<'a> WeightSource<'a> {
         shape: [usize; 2],
         bias: bool,
         std: f64,
-    ) -> AdaptedLinear {
-        let layer = self.head(path, shape, bias, std);
+    ) -> Named<AdaptedLinear> {
+        let mut layer = self.head(path, Group::Backbone, shape, bias, std);
         let Some(bits) = self.precision.bits.filter(|_| !self.has_failed()) else { return layer };
-        layer.clone().quantized(bits).unwrap_or_else(|source| {
-            let store = self.store.map_or(Path::new(path), WeightStore::path);
-            let expected = "a number of inputs that is a multiple of 32, for a quantised base";
-            self.failure.get_or_insert(Error::format(store, path, expected, source));
-            layer
-        })
+        match AdaptedLinear::clone(&layer).quantized(bits) {
+            Ok(quantized) => *layer = quantized,
+            Err(source) => {
+                let store = self.store.map_or(Path::new(path), WeightStore::path);
+                let expected = "a number of inputs that is a multiple of 32, for a quantised base";
+                self.failure.get_or_insert(Error::format(store, path, expected, source));
+            }
+        }
+        layer
     }
 
     /// As [`Self::linear`], never quantised.
     pub(crate) fn head(
         &mut self,
         path: &str,
+        group: Group,
         shape: [usize; 2],
         bias: bool,
         std: f64,
-    ) -> AdaptedLinear {
+    ) -> Named<AdaptedLinear> {
         let name = format!("{path}.weight");
         let dtype = self.precision.dtype;
         let weight = self.tensor(&name, shape, Layout::Transposed, Init::Normal(std), dtype);
         let name = format!("{path}.bias");
         let zero = Init::Constant(0.0);
         let bias = bias.then(|| self.tensor(&name, [shape[1]], Layout::AsStored, zero, dtype));
-        AdaptedLinear::new(weight, bias)
+        Named::new(path, group, AdaptedLinear::new(weight, bias))
     }
 
     /// Ends the load; the error lists everything that was missing, left over, mis-shaped or not finite.

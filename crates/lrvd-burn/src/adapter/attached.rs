@@ -1,9 +1,10 @@
-//! What stands on a layer's weight: an adapter, and what files and noise know of it.
+//! Adapter attached to a linear weight, with its path and noise id.
 
 use std::sync::Arc;
 
 use burn::module::{
-    Devices, Module, ModuleMapper, ModuleVisitor, Param, Reparameterization, Reparameterizer,
+    Devices, Module, ModuleMapper, ModuleVisitor, Param, ParamId, Reparameterization,
+    Reparameterizer,
 };
 use burn::tensor::{Device, Tensor};
 use lrvd_core::noise::module_id;
@@ -11,12 +12,11 @@ use lrvd_core::posterior::VariationalFamily;
 
 use super::kind::{Adapter, Extension, Gaussian, LowRankAdapter};
 use super::observer::Observer;
-use crate::parameters::handing::{hand_out, hand_over};
 use crate::sampling::Pass;
 
-/// What was attached to a layer, for files; it outlives the adapter when every rank is pruned.
+/// Rank, scale and family at attachment, for files; outlives the adapter when every rank is pruned.
 ///
-/// Layers with an [`Adapter`] whose mean is no product of two factors have none.
+/// Layers with an [`Adapter`] whose mean is not a product of two factors have none.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AdapterSlot {
     /// Rank at attachment.
@@ -47,7 +47,7 @@ impl AdapterSlot {
 pub struct Attached {
     /// The adapter; `None` after its last rank was pruned.
     pub adapter: Option<Adapter>,
-    /// What was attached, for files.
+    /// Rank, scale and family at attachment, for files.
     pub slot: Option<AdapterSlot>,
     /// Path of the layer, which names it in files.
     pub path: Arc<str>,
@@ -81,13 +81,22 @@ impl Attached {
         }
     }
 
+    /// An empty parameter that carries the whole: Burn's visitors and mappers see parameters only.
+    pub(crate) fn handle(&self) -> Param<Tensor<1>> {
+        let device = self.devices().into_iter().next().unwrap_or_default();
+        let empty = |device: &Device, _| Tensor::zeros([0], device);
+        let handle = Param::uninitialized(ParamId::from(0), empty, device, false, [0].into());
+        handle.apply_reparameterization(Attach(Some(self.clone())))
+    }
+
     fn with(mut self, change: impl FnOnce(Option<Adapter>) -> Option<Adapter>) -> Self {
         self.adapter = change(self.adapter.take());
         self
     }
 }
 
-/// The adapter's parameters are Burn's to move, record and differentiate; a walk of ours is handed the whole.
+/// The parameters of the adapter are Burn's to move, record and differentiate. They follow a parameter without values, by
+/// which walks read and replace the whole.
 impl Module for Attached {
     fn collect_devices(&self, devices: Devices) -> Devices {
         self.adapter.collect_devices(devices)
@@ -114,25 +123,23 @@ impl Module for Attached {
     }
 
     fn visit<V: ModuleVisitor>(&self, visitor: &mut V) {
-        if !hand_out(visitor, || self.clone()) {
-            self.adapter.visit(visitor);
-        }
+        visitor.visit_float(&self.handle());
+        self.adapter.visit(visitor);
     }
 
     fn map<M: ModuleMapper>(self, mapper: &mut M) -> Self {
-        match hand_over(mapper, self) {
-            Ok(changed) => changed,
-            Err(unchanged) => unchanged.with(|adapter| Module::map(adapter, mapper)),
-        }
+        let handle = mapper.map_float(self.handle());
+        let changed = handle.reparameterization::<Self>().cloned().unwrap_or(self);
+        changed.with(|adapter| Module::map(adapter, mapper))
     }
 }
 
 impl Reparameterization for Attached {
     const NAME: &'static str = "adapter";
 
-    /// `W` where the update is not one matrix.
+    /// `W` where the update is not one matrix, and the base as it is where it is not a matrix.
     fn apply<const D: usize>(&self, base: Tensor<D>) -> Tensor<D> {
-        let update = self.adapter.as_ref();
+        let update = self.adapter.as_ref().filter(|_| D == 2);
         let update = update.and_then(|adapter| adapter.dense(&self.pass, self.noise_id));
         let base = base.dequantize();
         match update {

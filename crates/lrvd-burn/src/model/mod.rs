@@ -1,8 +1,10 @@
 //! Models that contain adapted layers: attach, collect, count, observe.
 
+mod named;
 pub(crate) mod walk;
 
-pub use walk::{NamedModule, Names, adapters};
+pub use named::Named;
+pub use walk::{NamedModule, adapters};
 
 use std::collections::BTreeSet;
 
@@ -12,7 +14,7 @@ use lrvd_core::kl::KlReduction;
 use lrvd_core::noise::NoiseKey;
 use tracing::{debug, trace};
 
-use self::walk::Found;
+use self::walk::LayerRef;
 use crate::adapter::{
     AdaptedLinear, Adapter, AdapterConfig, AdapterKind, Attached, Observer, Prior,
 };
@@ -39,10 +41,10 @@ pub fn attach_adapters(
     let ends = |path: &&str| path.rsplit('.').next().unwrap_or(path).to_owned();
     targets.check(&paths, paths.iter().map(ends))?;
     let layers = found.len();
-    let is_whole = |found: &Found| found.group != Group::Backbone;
+    let is_whole = |found: &LayerRef| found.group != Group::Backbone;
     let takes_whole = !matches!(targets, Selection::AllLinear);
     found.retain(|found| (takes_whole || !is_whole(found)) && targets.contains(&found.path));
-    let width = |found: &Found| found.layer.d_input().min(found.layer.d_output());
+    let width = |found: &LayerRef| found.layer.d_input().min(found.layer.d_output());
     if let Some(narrowest) = found.iter().min_by_key(|found| width(found))
         && config.rank > width(narrowest)
     {
@@ -53,19 +55,20 @@ pub fn attach_adapters(
             d_output: narrowest.layer.d_output(),
         });
     }
-    if let Some(Found { path, .. }) = found.iter().find(|found| found.layer.adapter().is_some()) {
+    if let Some(LayerRef { path, .. }) = found.iter().find(|found| found.layer.adapter().is_some())
+    {
         return Err(Error::AlreadyAdapted { layer: path.clone() });
     }
     let is_dense =
         !matches!(config.kind, AdapterKind::CLora { .. } | AdapterKind::LoraEnsemble { .. });
-    if let Some(Found { path, .. }) = found.iter().find(|found| found.is_composed)
+    if let Some(LayerRef { path, .. }) = found.iter().find(|found| found.is_composed)
         && (!is_dense || config.dropout > 0.0)
     {
         let what = "is a `burn::nn::Linear`, whose adapter is a matrix added to its weight: dropout on the adapter's \
                     input, ensembles and adapters that depend on the input need a `lrvd_burn::nn::Linear`";
         return Err(Error::layer(path, what));
     }
-    for Found { layer, path, .. } in &mut found {
+    for LayerRef { layer, path, .. } in &mut found {
         config.attach(layer, path, seed)?;
     }
     let paths: Vec<String> = found.iter().map(|found| found.path.clone()).collect();
@@ -113,8 +116,7 @@ pub fn total_kl(
 
 /// Sum of `term` over the adapted layers, `[1]`; `None` if it has no value for any of them.
 ///
-/// What a method adds to its objective: `|layer| layer.kl_elements(0.2, ElementReduction::Sum)`, for
-/// one. A layer that is used twice in a forward counts once.
+/// A term of a method's objective, such as `|layer| layer.kl_elements(0.2, ElementReduction::Sum)`. A layer that is used twice in a forward counts once.
 pub fn total_over_adapters(
     model: &impl NamedModule,
     mut term: impl FnMut(&AdaptedLinear) -> Option<Tensor<1>>,
@@ -155,7 +157,7 @@ pub(crate) fn check_forward(model: &impl NamedModule, pass: &Pass) -> Result<(),
     check_scheme(model, pass.scheme)?;
     let is_one_weight = pass.scheme.shares_weights() && pass.is_single_draw();
     let cannot =
-        |found: &Found| found.is_composed && found.layer.adapter().is_some() && !is_one_weight;
+        |found: &LayerRef| found.is_composed && found.layer.adapter().is_some() && !is_one_weight;
     match walk::layers(model).into_iter().find(cannot) {
         Some(found) => Err(cannot_sample(&found.path, pass.scheme)),
         None => Ok(()),
@@ -177,7 +179,7 @@ pub fn with_pass<M: Module>(model: &M, pass: Pass) -> Result<M, Error> {
 
 /// As [`with_pass`], of a pass that was checked.
 pub(crate) fn under_pass<M: Module>(model: &M, pass: Pass) -> M {
-    let with_pass = |mut found: Found| {
+    let with_pass = |mut found: LayerRef| {
         found.layer.edit_attached(|attached| attached.pass = pass);
         (found.path, found.layer)
     };

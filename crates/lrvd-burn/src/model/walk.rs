@@ -1,156 +1,49 @@
-//! Walks over the parameters and linear layers of any Burn module, by names of a checkpoint.
+//! Walks over the parameters and linear layers of any Burn module, by name.
 //!
-//! Burn's visitor gives a parameter and its path of field names. It does not give the object that stands on a weight,
-//! nor the checkpoint's name of a field. The modules that know them, [`Attached`] and [`Names`], hand them to the walk
-//! that runs on their thread; other visitors see nothing of it.
+//! Burn's visitors report a path of fields and every parameter. A [`Named`](super::Named) reports its own name and group
+//! on the way; an [`Attached`] also shows itself, carried by an empty parameter.
 
 use std::any::Any;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
-use burn::module::{
-    Content, Devices, Module, ModuleDisplay, ModuleDisplayDefault, ModuleMapper, ModuleVisitor,
-    Param,
-};
-use burn::tensor::{Device, Tensor};
+use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
+use burn::tensor::Tensor;
 
 use crate::adapter::{AdaptedLinear, Attach, Attached, set_attached};
-use crate::parameters::handing::{HANDED, Handing, hand_out, hand_over, put, take};
-use crate::parameters::{Group, NamedParameter, NamedParameterMut};
+use crate::parameters::{Group, NamedParameter, NamedParameterMut, ParameterValue};
 
-/// What a checkpoint calls the parameters of the struct that has this as its **first** field.
-///
-/// Without one, a parameter is called by its path of field names, and is part of a head if it trains.
-///
-/// ```
-/// use burn::module::{Module, Param};
-/// use burn::tensor::{Device, Tensor};
-/// use lrvd_burn::burn;
-/// use lrvd_burn::model::{NamedModule, Names};
-/// use lrvd_burn::parameters::Group;
-///
-/// #[derive(Module, Debug)]
-/// struct Net {
-///     names: Names,
-///     embeddings: Param<Tensor<2>>,
-///     head: Param<Tensor<2>>,
-/// }
-///
-/// let names = Names::below("net")
-///     .renamed(&[("embeddings", "word_embeddings.weight"), ("head", "head.weight")])
-///     .with_groups(&[("net.head", Group::Head)]);
-/// let ones = || Param::from_tensor(Tensor::ones([2, 2], &Device::flex()));
-/// let net = Net { names, embeddings: ones(), head: ones() };
-/// let mut found = Vec::new();
-/// net.visit_parameters(&mut |p| found.push((p.name.to_owned(), p.group)));
-/// assert_eq!(found[0], ("net.word_embeddings.weight".to_owned(), Group::Backbone));
-/// assert_eq!(found[1], ("net.head.weight".to_owned(), Group::Head));
-/// ```
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Names {
-    prefix: &'static str,
-    fields: &'static [(&'static str, &'static str)],
-    groups: &'static [(&'static str, Group)],
-}
-
-impl Names {
-    /// Names that start with `prefix`, wherever the struct is in the model; an empty one adds nothing.
-    #[must_use]
-    pub const fn below(prefix: &'static str) -> Self {
-        Self { prefix, fields: &[], groups: &[] }
-    }
-
-    /// The same, with fields called otherwise: `(field, components of the name)`; `""` leaves a field out.
-    #[must_use]
-    pub const fn renamed(self, fields: &'static [(&'static str, &'static str)]) -> Self {
-        Self { fields, ..self }
-    }
-
-    /// The same, with a role for the parameters whose names start with a prefix.
-    #[must_use]
-    pub const fn with_groups(self, groups: &'static [(&'static str, Group)]) -> Self {
-        Self { groups, ..self }
-    }
-
-    /// The name of the parameter or layer at `fields` below the struct.
-    fn of<'a>(&self, fields: impl Iterator<Item = &'a str>) -> String {
-        let renamed = |field: &'a str| {
-            self.fields.iter().find(|(from, _)| *from == field).map_or(field, |(_, to)| to)
-        };
-        let parts = std::iter::once(self.prefix).chain(fields.map(renamed));
-        parts.filter(|part| !part.is_empty()).collect::<Vec<_>>().join(".")
-    }
-
-    fn group(&self, name: &str) -> Group {
-        let starts = |prefix: &str| {
-            name.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
-        };
-        let found = self.groups.iter().find(|(prefix, _)| starts(prefix));
-        found.map_or(Group::Backbone, |(_, role)| *role)
-    }
-}
-
-impl Module for Names {
-    fn collect_devices(&self, devices: Devices) -> Devices {
-        devices
-    }
-
-    fn fork(self, _: &Device) -> Self {
-        self
-    }
-
-    fn to_device(self, _: &Device) -> Self {
-        self
-    }
-
-    fn train(self) -> Self {
-        self
-    }
-
-    fn valid(&self) -> Self {
-        *self
-    }
-
-    fn materialize(self) -> Self {
-        self
-    }
-
-    fn visit<V: ModuleVisitor>(&self, visitor: &mut V) {
-        hand_out(visitor, || *self);
-    }
-
-    fn map<M: ModuleMapper>(self, mapper: &mut M) -> Self {
-        // A walk reads them and puts nothing back.
-        hand_over(mapper, self).unwrap_or_else(|names| names)
-    }
-}
-
-impl ModuleDisplayDefault for Names {
-    fn content(&self, content: Content) -> Option<Content> {
-        content.add_single(&self.prefix.to_owned()).optional()
-    }
-}
-
-impl ModuleDisplay for Names {}
-
-/// Where a walk is.
+/// Position of a walk: the name so far and the modules around it.
 #[derive(Default)]
-struct Place {
-    /// Fields from the root, and the kind of linear layer that each is a field of.
-    path: Vec<(String, Option<Linear>)>,
-    /// Names in force, from the depth at which their struct starts.
-    names: Vec<(usize, Names)>,
+struct PathCursor {
+    /// Components from the root; the name is the part from `start` on.
+    path: String,
+    start: usize,
+    /// Group of the innermost [`Named`](super::Named).
+    group: Option<Group>,
+    entered: Vec<Entered>,
 }
 
-/// A kind of linear layer.
+/// A module that a walk is in.
+struct Entered {
+    /// State of the cursor outside.
+    len: usize,
+    start: usize,
+    group: Option<Group>,
+    linear: Option<Linear>,
+    /// `true` in an adapter, whose parameters have been visited with the whole.
+    is_adapter: bool,
+}
+
+/// Kind of linear layer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Linear {
-    /// An [`AdaptedLinear`].
+    /// [`AdaptedLinear`].
     Adapted,
-    /// A `burn::nn::Linear`.
+    /// `burn::nn::Linear`.
     Composed,
 }
 
-impl Place {
+impl PathCursor {
     fn enter(&mut self, name: &str, container: &str) {
         // As Burn's derive reports the types.
         let linear = match container {
@@ -158,241 +51,277 @@ impl Place {
             "Struct:Linear" => Some(Linear::Composed),
             _ => None,
         };
-        self.path.push((name.to_owned(), linear));
+        let Self { start, group, .. } = *self;
+        let is_adapter = self.is_in_adapter();
+        self.entered.push(Entered { len: self.path.len(), start, group, linear, is_adapter });
+        if let Some(group) = Group::from_container(container) {
+            (self.start, self.group) = (self.path.len(), Some(group));
+        }
+        self.push(name);
     }
 
     fn exit(&mut self) {
-        self.path.pop();
-        while self.names.last().is_some_and(|(depth, _)| *depth > self.path.len()) {
-            self.names.pop();
+        if let Some(Entered { len, start, group, .. }) = self.entered.pop() {
+            self.path.truncate(len);
+            (self.start, self.group) = (start, group);
         }
     }
 
-    /// The adapter that was handed out; names come into force for the struct whose first field the walk is at.
-    fn handed(&mut self) -> Option<Attached> {
-        let names = match take()?.downcast::<Attached>() {
-            Ok(attached) => return Some(*attached),
-            Err(part) => part.downcast::<Names>().ok()?,
-        };
-        self.names.push((self.path.len().saturating_sub(1), *names));
-        None
+    fn push(&mut self, name: &str) {
+        if self.path.len() > self.start {
+            self.path.push('.');
+        }
+        self.path.push_str(name);
     }
 
-    /// The name of what is `above` fields above the place.
-    fn name(&self, above: usize) -> String {
-        let (depth, names) = self.names.last().copied().unwrap_or_default();
-        let end = self.path.len().saturating_sub(above).max(depth);
-        names.of(self.path[depth..end].iter().map(|(field, _)| field.as_str()))
+    fn name(&self) -> &str {
+        &self.path[self.start..]
     }
 
-    /// Whether the place is the field `name` of a linear layer of the kind that is returned.
+    /// Name of the module around the innermost `depth` fields.
+    fn around(&self, depth: usize) -> &str {
+        let outer = self.entered.len().checked_sub(depth);
+        let end = outer.map_or(0, |outer| self.entered[outer].len);
+        &self.path[self.start..end.max(self.start)]
+    }
+
+    fn is_in_adapter(&self) -> bool {
+        self.entered.last().is_some_and(|entered| entered.is_adapter)
+    }
+
+    /// Kind of the linear layer of which the cursor is at the field `name`.
     fn linear(&self, name: &str) -> Option<Linear> {
-        let (field, linear) = self.path.last()?;
-        linear.filter(|_| field == name)
+        let entered = self.entered.last()?;
+        entered.linear.filter(|_| self.path[entered.len..].trim_start_matches('.') == name)
     }
 
-    /// Name and group of the parameter at the place.
-    fn named<const D: usize>(&self, param: &Param<Tensor<D>>) -> (String, Group) {
-        let name = self.name(0);
-        let is_trained = param.base().is_require_grad();
-        let group = match self.names.last() {
-            Some((_, names)) => names.group(&name),
-            // What trains in a model without names is part of a head.
-            None if is_trained => Group::Head,
-            None => Group::Backbone,
-        };
-        (name, group)
+    /// Group of the parameter at the cursor: outside of every [`Named`](super::Named) a trainable one is part of a head.
+    fn group(&self, param: &impl ParameterValue) -> Group {
+        let is_head = || param.is_trainable();
+        self.group.unwrap_or_else(|| if is_head() { Group::Head } else { Group::Backbone })
+    }
+
+    /// The whole of an adapter whose layer the cursor is in, if `param` carries it. Its parameters, which follow, are not
+    /// visited again.
+    fn adapter<const D: usize>(&mut self, param: &Param<Tensor<D>>) -> Option<Attached> {
+        let attached = param.reparameterization::<Attached>()?.clone();
+        if let Some(entered) = self.entered.last_mut() {
+            entered.is_adapter = true;
+        }
+        Some(attached)
+    }
+
+    /// Calls `visit` with name, group and layout of every parameter of an adapter at the cursor.
+    fn visit_adapter(&self, attached: &mut Attached, visit: &mut dyn FnMut(NamedParameterMut<'_>)) {
+        let Some(adapter) = &mut attached.adapter else { return };
+        let mut name = self.around(2).to_owned();
+        if !name.is_empty() {
+            name.push('.');
+        }
+        let len = name.len();
+        adapter.each(&mut |schema, value| {
+            name.truncate(len);
+            name.push_str(schema.name);
+            let (group, transposed) = (schema.group, schema.transposed());
+            visit(NamedParameter { name: &name, group, transposed, value });
+        });
     }
 }
 
-/// The same parameter, without what stands on it, if it has `E` axes.
-fn of_axes<const D: usize, const E: usize>(param: &Param<Tensor<D>>) -> Option<Param<Tensor<E>>> {
-    let param = (param as &dyn Any).downcast_ref::<Param<Tensor<E>>>()?;
-    Some(param.clone().map(|value| value))
+/// `param` as one of `E` axes, if it has as many.
+fn with_axes<const D: usize, const E: usize>(
+    param: &Param<Tensor<D>>,
+) -> Option<&Param<Tensor<E>>> {
+    (param as &dyn Any).downcast_ref()
 }
 
-/// A linear layer of a model, as a walk sees it.
-pub(crate) struct Found {
+/// Linear layer of a model.
+pub(crate) struct LayerRef {
     pub(crate) path: String,
     pub(crate) group: Group,
-    /// Whether the layer is a `burn::nn::Linear`, which multiplies by the composed weight.
+    /// `true` for a `burn::nn::Linear`, which multiplies by the composed weight.
     pub(crate) is_composed: bool,
     pub(crate) layer: AdaptedLinear,
 }
 
-/// Collects the linear layers.
+/// Collector of linear layers.
 #[derive(Default)]
-struct Layers {
-    place: Place,
-    found: Vec<Found>,
+struct LayerReader {
+    cursor: PathCursor,
+    found: Vec<LayerRef>,
 }
 
-impl ModuleVisitor for Layers {
+impl ModuleVisitor for LayerReader {
     fn enter_module(&mut self, name: &str, container: &str) {
-        if container != HANDED {
-            return self.place.enter(name, container);
-        }
-        if let Some((attached, found)) = self.place.handed().zip(self.found.last_mut()) {
-            set_attached(&mut found.layer.weight, Some(attached));
-        }
+        self.cursor.enter(name, container);
     }
 
     fn exit_module(&mut self, _: &str, _: &str) {
-        self.place.exit();
+        self.cursor.exit();
     }
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        if let (Some(weight), Some(linear)) = (of_axes(param), self.place.linear("weight")) {
-            self.found.push(Found {
-                path: self.place.name(1),
-                group: self.place.named(param).1,
+        if self.cursor.is_in_adapter() {
+            return;
+        }
+        if let Some(attached) = self.cursor.adapter(param) {
+            if let Some(found) = self.found.last_mut() {
+                set_attached(&mut found.layer.weight, Some(attached));
+            }
+        } else if let (Some(weight), Some(linear)) =
+            (with_axes(param), self.cursor.linear("weight"))
+        {
+            self.found.push(LayerRef {
+                path: self.cursor.around(1).to_owned(),
+                group: self.cursor.group(param),
                 is_composed: linear == Linear::Composed,
-                layer: AdaptedLinear { weight, bias: None },
+                layer: AdaptedLinear { weight: weight.clone(), bias: None },
             });
         } else if let (Some(bias), Some(_), Some(found)) =
-            (of_axes(param), self.place.linear("bias"), self.found.last_mut())
+            (with_axes(param), self.cursor.linear("bias"), self.found.last_mut())
         {
-            found.layer.bias = Some(bias);
+            found.layer.bias = Some(bias.clone());
         }
     }
 }
 
-/// The name of a parameter of the layer at `path`; the root has no path.
-fn joined(path: &str, name: &str) -> String {
-    if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
-}
-
-/// Reads every parameter.
+/// Reader of every parameter.
 struct Reader<'a> {
-    place: Place,
-    /// Matrices, so that a tied weight is read once.
-    matrices: BTreeSet<u64>,
+    cursor: PathCursor,
+    /// Matrices so far, so that a tied weight is read once.
+    matrices: HashSet<u64>,
     visit: &'a mut dyn FnMut(NamedParameter<'_>),
 }
 
 impl ModuleVisitor for Reader<'_> {
     fn enter_module(&mut self, name: &str, container: &str) {
-        if container != HANDED {
-            return self.place.enter(name, container);
-        }
-        let Some(mut adapter) = self.place.handed().and_then(|attached| attached.adapter) else {
-            return;
-        };
-        let path = self.place.name(2);
-        let _quiet = Handing::off();
-        adapter.each(&mut |schema, value| {
-            let (name, group, transposed) =
-                (joined(&path, schema.name), schema.group, schema.transposed());
-            (self.visit)(NamedParameter { name: &name, group, transposed, value: &*value });
-        });
+        self.cursor.enter(name, container);
     }
 
     fn exit_module(&mut self, _: &str, _: &str) {
-        self.place.exit();
+        self.cursor.exit();
     }
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        if D == 2 && !self.matrices.insert(param.id.val()) {
+        if self.cursor.is_in_adapter() {
             return;
         }
-        let (name, group) = self.place.named(param);
-        let transposed = D == 2 && self.place.linear("weight").is_some();
-        let _quiet = Handing::off();
-        (self.visit)(NamedParameter { name: &name, group, transposed, value: param });
+        let Self { cursor, visit, .. } = self;
+        if let Some(mut attached) = cursor.adapter(param) {
+            cursor.visit_adapter(&mut attached, &mut |p| {
+                let NamedParameter { name, group, transposed, value } = p;
+                visit(NamedParameter { name, group, transposed, value: &*value });
+            });
+        } else if D != 2 || self.matrices.insert(param.id.val()) {
+            let transposed = D == 2 && cursor.linear("weight").is_some();
+            let group = cursor.group(param);
+            visit(NamedParameter { name: cursor.name(), group, transposed, value: param });
+        }
     }
 }
 
-/// Writes: every parameter, or the layers of a map.
+/// Writer of every parameter, or of the layers of a map.
 struct Writer<'a> {
-    place: Place,
-    /// Matrices by id, so that a weight tied to an earlier one follows it.
-    matrices: BTreeMap<u64, Tensor<2>>,
+    cursor: PathCursor,
+    /// Matrices so far by id, each after the walk and with its new trainability if the walk has changed it: a weight that is
+    /// tied to one follows it.
+    matrices: HashMap<u64, (Tensor<2>, Option<bool>)>,
     parameter: Option<&'a mut dyn FnMut(NamedParameterMut<'_>)>,
     layers: BTreeMap<String, AdaptedLinear>,
 }
 
 impl Writer<'_> {
-    /// The weight `param` as the tied one that stands for it now; `None` if it is the first.
+    /// The weight `param` with the value of the one that it is tied to; `None` if it is the first.
     fn tied<const D: usize>(&self, param: &Param<Tensor<D>>) -> Option<Param<Tensor<D>>> {
-        if D != 2 {
-            return None;
+        let (first, trains) = self.matrices.get(&param.id.val())?;
+        let mut param: Param<Tensor<2>> = with_axes(param)?.clone();
+        if let Some(trains) = *trains {
+            // Burn freezes and unfreezes leaves of a graph only.
+            param = param.map(|value| value.without_autodiff()).set_require_grad(trains);
         }
-        let first = self.matrices.get(&param.id.val())?.clone();
-        let first =
-            if first.dims()[..] == param.base().dims()[..] { first } else { first.transpose() };
-        Some(param.clone().map(|_| Tensor::from_dispatch(first.into_dispatch())))
+        // A part of the graph, so that its gradient reaches the first.
+        let is_same = first.dims() == param.base().dims();
+        let value = if is_same { first.clone() } else { first.clone().transpose() };
+        with_axes(&param.map(|_| value)).cloned()
+    }
+
+    fn layer_at(&self, depth: usize) -> Option<&AdaptedLinear> {
+        if self.layers.is_empty() { None } else { self.layers.get(self.cursor.around(depth)) }
     }
 }
 
 impl ModuleMapper for Writer<'_> {
     fn enter_module(&mut self, name: &str, container: &str) {
-        if container != HANDED {
-            return self.place.enter(name, container);
-        }
-        let Some(mut attached) = self.place.handed() else { return };
-        let quiet = Handing::off();
-        let path = self.place.name(2);
-        if let Some(layer) = self.layers.get(&path) {
-            attached = layer.attached().cloned().unwrap_or_else(|| Attached::empty(&path));
-        }
-        if let Some((adapter, visit)) = attached.adapter.as_mut().zip(self.parameter.as_mut()) {
-            adapter.each(&mut |schema, value| {
-                let (name, group, transposed) =
-                    (joined(&path, schema.name), schema.group, schema.transposed());
-                visit(NamedParameterMut { name: &name, group, transposed, value });
-            });
-        }
-        drop(quiet);
-        put(|| attached);
+        self.cursor.enter(name, container);
     }
 
     fn exit_module(&mut self, _: &str, _: &str) {
-        self.place.exit();
+        self.cursor.exit();
     }
 
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
-        let is_linear = D == 2 && self.place.linear("weight").is_some();
-        let has_layers = !self.layers.is_empty();
-        let layer = has_layers.then(|| self.layers.get(&self.place.name(1))).flatten();
-        let tied = self.tied(&param);
-        let is_first = tied.is_none();
-        let of_layer = layer.and_then(|layer| match &layer.bias {
-            _ if is_linear => of_axes(&layer.weight),
-            Some(bias) if self.place.linear("bias").is_some() => of_axes(bias),
+        if self.cursor.is_in_adapter() {
+            return param;
+        }
+        if let Some(mut attached) = self.cursor.adapter(&param) {
+            if let Some(layer) = self.layer_at(2) {
+                let empty = || Attached::empty(self.cursor.around(2));
+                attached = layer.attached().cloned().unwrap_or_else(empty);
+            }
+            if let Some(visit) = &mut self.parameter {
+                self.cursor.visit_adapter(&mut attached, visit);
+            }
+            return with_axes(&attached.handle()).cloned().unwrap_or(param);
+        }
+        let is_weight = D == 2 && self.cursor.linear("weight").is_some();
+        let layer = self.layer_at(1);
+        let replaced = layer.and_then(|layer| match &layer.bias {
+            _ if is_weight => with_axes(&layer.weight).cloned(),
+            Some(bias) if self.cursor.linear("bias").is_some() => with_axes(bias).cloned(),
             _ => None,
         });
-        let mut param = tied.or(of_layer).unwrap_or(param);
-        if is_first && let Some(visit) = &mut self.parameter {
-            let (name, group) = self.place.named(&param);
-            let _quiet = Handing::off();
-            let value = &mut param;
-            visit(NamedParameterMut { name: &name, group, transposed: is_linear, value });
+        let attached = layer.filter(|_| is_weight).and_then(AdaptedLinear::attached).cloned();
+        let tied = self.tied(&param);
+        let is_first = tied.is_none();
+        // Without its adapter, which is attached again below.
+        let replaced = replaced.map(|param: Param<Tensor<D>>| param.map(|value| value));
+        let mut param = tied.or(replaced).unwrap_or(param);
+        if is_first {
+            let was_trainable = param.is_trainable();
+            if let Some(visit) = &mut self.parameter {
+                let group = self.cursor.group(&param);
+                let name = self.cursor.name();
+                let value = &mut param;
+                visit(NamedParameter { name, group, transposed: is_weight, value });
+            }
+            if let Some(param) = with_axes::<D, 2>(&param) {
+                let trains = param.is_trainable();
+                let change = (trains != was_trainable).then_some(trains);
+                self.matrices.insert(param.id.val(), (param.base(), change));
+            }
         }
-        if is_first && D == 2 {
-            let value = Tensor::from_dispatch(param.base().without_autodiff().into_dispatch());
-            self.matrices.insert(param.id.val(), value);
-        }
-        match layer.filter(|_| is_linear).and_then(AdaptedLinear::attached) {
-            Some(attached) => param.apply_reparameterization(Attach(Some(attached.clone()))),
+        match attached {
+            Some(attached) => param.apply_reparameterization(Attach(Some(attached))),
             None => param,
         }
     }
 }
 
-/// Any Burn module as a model with adapters: its parameters by checkpoint name and its linear layers by path.
+/// Any Burn module as a model with adapters: its parameters by name and its linear layers by path.
 ///
 /// A linear layer is a [`burn::nn::Linear`] or an [`AdaptedLinear`]. Parameters come in the order of the fields,
-/// those of an adapter after the weight it stands on. A weight that shares its `ParamId` with an earlier one is tied
-/// to it: it is not visited, and follows what a walk makes of the first, transposed where its shape is.
+/// those of an adapter after the weight of its layer. Names are paths of fields, or those of [`Named`](super::Named) modules.
+/// A weight that shares its `ParamId` with an earlier one is tied to it: it is not visited, and follows the first through
+/// walks that write, transposed where its shape is. Its gradient is part of that of the first; a transposed one takes part in one
+/// backward pass, and needs a walk that writes before the next.
 pub trait NamedModule: Module {
     /// Calls `visit` for every parameter, adapters included.
     fn visit_parameters(&self, visit: &mut dyn FnMut(NamedParameter<'_>)) {
-        let (place, matrices) = (Place::default(), BTreeSet::new());
-        let _handing = Handing::on();
-        self.visit(&mut Reader { place, matrices, visit });
+        let (cursor, matrices) = Default::default();
+        self.visit(&mut Reader { cursor, matrices, visit });
     }
 
-    /// The same, to write.
+    /// Calls `visit` for every parameter, adapters included, which it may change.
     fn visit_parameters_mut(&mut self, visit: &mut dyn FnMut(NamedParameterMut<'_>)) {
         *self = write(self.clone(), Some(visit), BTreeMap::new());
     }
@@ -404,7 +333,7 @@ pub trait NamedModule: Module {
         }
     }
 
-    /// The same, to write.
+    /// Calls `visit` with path and layer for every linear layer that can carry an adapter, which it may change.
     fn visit_layers_mut(&mut self, visit: &mut dyn FnMut(&str, &mut AdaptedLinear)) {
         let changed = layers(self).into_iter().map(|mut found| {
             visit(&found.path, &mut found.layer);
@@ -416,9 +345,9 @@ pub trait NamedModule: Module {
 
 impl<M: Module> NamedModule for M {}
 
-/// What stands on the weight of each layer, in order.
+/// Attached adapters of all layers, in order, those without ranks included.
 pub fn adapters<M: Module>(model: &M) -> Vec<Attached> {
-    let attached = |found: Found| {
+    let attached = |found: LayerRef| {
         let mut attached = found.layer.attached()?.clone();
         attached.path = found.path.into();
         Some(attached)
@@ -426,12 +355,11 @@ pub fn adapters<M: Module>(model: &M) -> Vec<Attached> {
     layers(model).into_iter().filter_map(attached).collect()
 }
 
-/// The linear layers of `model`.
-pub(crate) fn layers<M: Module>(model: &M) -> Vec<Found> {
-    let mut layers = Layers::default();
-    let _handing = Handing::on();
-    model.visit(&mut layers);
-    layers.found
+/// Linear layers of `model`.
+pub(crate) fn layers<M: Module>(model: &M) -> Vec<LayerRef> {
+    let mut reader = LayerReader::default();
+    model.visit(&mut reader);
+    reader.found
 }
 
 /// `model` with `layers` in the place of those of the same paths.
@@ -444,7 +372,6 @@ fn write<M: Module>(
     parameter: Option<&mut dyn FnMut(NamedParameterMut<'_>)>,
     layers: BTreeMap<String, AdaptedLinear>,
 ) -> M {
-    let (place, matrices) = (Place::default(), BTreeMap::new());
-    let _handing = Handing::on();
-    model.map(&mut Writer { place, matrices, parameter, layers })
+    let (cursor, matrices) = Default::default();
+    model.map(&mut Writer { cursor, matrices, parameter, layers })
 }

@@ -17,6 +17,7 @@ use crate::adapter::{AdaptedLinear, AdapterSlot, Extension, LowRankAdapter, adap
 use crate::error::{Error, LoadReport};
 use crate::files::HostTensor;
 use crate::host::stored;
+use crate::model::walk::{self, LayerRef};
 use crate::model::{NamedModule, check_distinct};
 use crate::parameters::{Group, NamedParameter, ParameterValue};
 
@@ -44,34 +45,41 @@ pub fn attach_peft(
         let name = |&factor: &Factor| factor_key(&config.method, path, factor);
         Factor::of(&config.method).iter().map(name).collect::<Vec<_>>()
     };
-    // Everything is converted before anything is placed, so that an error leaves the model whole.
-    let (mut paths, mut factors) = (Vec::new(), Ok(BTreeMap::new()));
-    model.visit_layers(&mut |path, layer| {
-        paths.push(path.to_owned());
+    // The model is written last, so that an error leaves it whole.
+    let layers = walk::layers(model);
+    let paths: BTreeSet<String> = layers.iter().map(|layer| layer.path.clone()).collect();
+    check_distinct(layers.iter().map(|layer| layer.path.as_str()))?;
+    let mut adapted = BTreeMap::new();
+    for LayerRef { path, mut layer, .. } in layers {
         let is_quantised = matches!(layer.weight.base().dtype(), DType::QFloat(_));
-        if is_quantised && base.contains_key(&format!("{path}.weight")) {
+        if is_quantised && base.contains_key(&weight_of(&path)) {
             let expected = "not quantised: the adapter's file has a weight in its place";
-            let error = Err(Error::module(path, "weight", expected, "quantised"));
-            return insert(&mut factors, path, error);
+            return Err(Error::module(&path, "weight", expected, "quantised"));
         }
-        if !rules.targets(path) {
-            return;
+        if !rules.targets(&path) {
+            continue;
         }
-        let Some(module) = modules.get(path) else {
-            report.missing.extend(names(path));
-            return;
+        let names = names(&path);
+        let Some(module) = modules.get(&path) else {
+            report.missing.extend(names);
+            continue;
         };
         let (rank, d_input, d_output) = (module.rank, layer.d_input(), layer.d_output());
-        report.check_shape(&names(path)[0], &[rank, d_input], module.a.shape());
-        report.check_shape(&names(path)[1], &[d_output, rank], module.b.shape());
-        report.applied.extend(names(path));
-        // A factor of another shape is in the report.
-        let low_rank = Place::of(layer, trainable).low_rank(module);
-        let low_rank = low_rank.map_err(|source| unusable(path, source));
-        insert(&mut factors, path, low_rank);
-    });
-    check_distinct(paths.iter().map(String::as_str))?;
-    let unexpected = modules.keys().filter(|path| !paths.contains(path) || !rules.targets(path));
+        let fits = report.check_shape(&names[0], &[rank, d_input], module.a.shape())
+            & report.check_shape(&names[1], &[d_output, rank], module.b.shape());
+        report.applied.extend(names);
+        if !fits {
+            continue;
+        }
+        let PeftModule { initial_rank, scaling, .. } = *module;
+        let factors = LayerSpec::new(&layer, trainable).low_rank(module);
+        match factors.map_err(|source| unusable(&path, source))? {
+            Some(factors) => layer.place(&path, factors, initial_rank),
+            None => layer.attach_empty(&path, AdapterSlot { initial_rank, scaling, family: None }),
+        }
+        adapted.insert(path, layer);
+    }
+    let unexpected = modules.keys().filter(|path| !paths.contains(*path) || !rules.targets(path));
     report.unexpected.extend(unexpected.flat_map(|path| names(path)));
     let LoadReport { mut applied, .. } = report.into_result()?;
 
@@ -111,15 +119,8 @@ pub fn attach_peft(
     report.unexpected.extend(unexpected.map(|name| saved_key(name)));
     applied.extend(report.into_result()?.applied);
 
-    let (mut factors, whole) = (factors?, whole?);
-    model.visit_layers_mut(&mut |path, layer| {
-        let Some(low_rank) = factors.remove(path) else { return };
-        let PeftModule { initial_rank, scaling, .. } = modules[path];
-        match low_rank {
-            Some(low_rank) => layer.place(path, low_rank, initial_rank),
-            None => layer.attach_empty(path, AdapterSlot { initial_rank, scaling, family: None }),
-        }
-    });
+    let whole = whole?;
+    *model = walk::write_layers(model, adapted);
     model.visit_parameters_mut(&mut |p| {
         let Some(values) = whole.get(p.name).filter(|_| !is_adapter(p.group)) else { return };
         p.value.set_data(TensorData::new(values.clone(), p.value.shape()));
@@ -131,16 +132,21 @@ pub fn attach_peft(
     Ok(LoadReport { applied, ignored, ..LoadReport::new("adapter modules") })
 }
 
+/// Name of the weight of the layer at `path`.
+fn weight_of(path: &str) -> String {
+    format!("{path}.weight")
+}
+
 /// The weights of layers that are tied to an earlier parameter, and that one, by name.
 fn tied_weights(model: &impl NamedModule) -> BTreeMap<String, String> {
     let (mut first, mut tied) = (BTreeMap::new(), BTreeMap::new());
     model.visit_parameters(&mut |p| drop(first.insert(p.value.id().val(), p.name.to_owned())));
-    model.visit_layers(&mut |path, layer| {
-        let name = format!("{path}.weight");
+    for LayerRef { path, layer, .. } in walk::layers(model) {
+        let name = weight_of(&path);
         if let Some(first) = first.get(&layer.weight.id.val()).filter(|first| **first != name) {
             tied.insert(name, first.clone());
         }
-    });
+    }
     tied
 }
 
@@ -171,7 +177,7 @@ fn base_weights<'a>(
     Ok(weights)
 }
 
-/// Whether a parameter has the values of `tensor`, in the type that it is held in.
+/// `true` if a parameter has the values of `tensor`, in its own type.
 fn is_equal(p: &NamedParameter<'_>, tensor: &HostTensor) -> bool {
     take(p.value, p.transposed)
         .and_then(|own| Ok(own.to_f64()? == tensor.to_f64()?))
@@ -189,18 +195,15 @@ pub fn peft_from_model(
     model: &impl NamedModule,
     template: &PeftConfig,
 ) -> Result<PeftAdapter, Error> {
-    let mut modules = Ok(BTreeMap::new());
-    model.visit_layers(&mut |path, layer| {
-        let module = match (layer.slot(), layer.adapter()) {
-            (Some(slot), _) => take_module(path, layer, slot, template),
-            (None, None) => return,
-            (None, Some(_)) => {
-                Err(Error::module(path, "extension", "a product of two factors", "none"))
-            }
-        };
-        insert(&mut modules, path, module);
-    });
-    let modules = modules?;
+    let mut modules = BTreeMap::new();
+    for LayerRef { path, layer, .. } in walk::layers(model) {
+        if let Some(slot) = layer.slot() {
+            let module = take_module(&path, &layer, slot, template)?;
+            modules.insert(path, module);
+        } else if layer.adapter().is_some() {
+            return Err(Error::module(&path, "extension", "a product of two factors", "none"));
+        }
+    }
     if modules.is_empty() {
         return Err(no_module());
     }
@@ -210,7 +213,7 @@ pub fn peft_from_model(
             config.modules_to_save.push(p.module().to_owned());
         }
     });
-    if let Some(path) = modules.keys().find(|path| config.saves(&format!("{path}.weight"))) {
+    if let Some(path) = modules.keys().find(|path| config.saves(&weight_of(path))) {
         let found = format!("adapted and covered by {}", quoted(config.saved_modules()));
         return Err(Error::module(path, "role", "either adapted or stored whole", found));
     }
@@ -235,15 +238,15 @@ pub(super) fn insert<T>(
     }
 }
 
-/// Device and precision of what belongs to a layer.
-pub(super) struct Place {
+/// Device, precision and trainability of the adapter of a layer.
+pub(super) struct LayerSpec {
     device: Device,
     dtype: DType,
     trainable: bool,
 }
 
-impl Place {
-    pub(super) fn of(layer: &AdaptedLinear, trainable: bool) -> Self {
+impl LayerSpec {
+    pub(super) fn new(layer: &AdaptedLinear, trainable: bool) -> Self {
         let like = layer.weight.base().without_autodiff();
         Self { device: like.device(), dtype: adapter_dtype(like.dtype()), trainable }
     }

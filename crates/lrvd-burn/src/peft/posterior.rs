@@ -16,7 +16,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use serde_json::Value;
 
 use super::adapter::PeftAdapter;
-use super::model::{Place, insert, take_parameters, unusable};
+use super::model::{LayerSpec, insert, take_parameters, unusable};
 use crate::adapter::{Adapter, AdapterSlot, Extension, Gaussian, Sizes, posterior_schemas};
 use crate::error::{Error, LoadReport};
 use crate::files::{HostTensor, WeightStore, write_safetensors};
@@ -286,7 +286,7 @@ impl PeftPosterior {
     }
 
     /// Noise of the module at `path`, on its layer's device; `None` of a module without a rank.
-    fn on_device(&self, path: &str, place: &Place) -> Result<Option<Gaussian>, Error> {
+    fn on_device(&self, path: &str, place: &LayerSpec) -> Result<Option<Gaussian>, Error> {
         let Some(stored) = self.stored(path) else { return Ok(None) };
         let noise = Gaussian::of_family(
             self.header.family,
@@ -387,7 +387,7 @@ pub fn attach_posterior(
         let sizes = sizes(layer.rank(), layer.d_input(), layer.d_output());
         let scaling = layer.slot().map_or(0.0, |slot| slot.scaling);
         layers.insert(path.to_owned(), (scaling, sizes));
-        places.insert(path.to_owned(), Place::of(layer, false));
+        places.insert(path.to_owned(), LayerSpec::new(layer, false));
     });
     posterior.check(&layers)?;
     let mut placed = BTreeMap::new();

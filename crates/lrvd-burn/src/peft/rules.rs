@@ -15,7 +15,7 @@ use regex::Regex;
 
 use super::config::{PeftConfig, PeftMethod, TargetModules};
 use crate::error::Error;
-use crate::selection::OUTPUT_LAYER;
+use crate::selection::{OUTPUT_LAYER, has_end};
 
 /// Added to the divisor of `AdaLoRA`'s scale, as in PEFT.
 const ADALORA_EPSILON: f64 = 1e-5;
@@ -146,10 +146,7 @@ pub(super) fn key_matches(key: &str, path: &str) -> bool {
 /// `true` if the module at `path` is one of the targets, which have the `pattern` if they are a text.
 fn is_meant(targets: &TargetModules, pattern: Option<&Regex>, path: &str) -> bool {
     match targets {
-        TargetModules::Names(names) => names.iter().any(|name| {
-            let start = path.strip_suffix(name.as_str());
-            start.is_some_and(|start| start.is_empty() || start.ends_with('.'))
-        }),
+        TargetModules::Names(names) => names.iter().any(|name| has_end(path, name)),
         TargetModules::Regex(_) => pattern.is_some_and(|pattern| pattern.is_match(path)),
         TargetModules::AllLinear => path.rsplit('.').next() != Some(OUTPUT_LAYER),
     }
@@ -252,9 +249,7 @@ pub(super) fn parse_key(config: &PeftConfig, key: &str) -> Key {
     };
     if config.saves(&parameter) {
         Key::Saved(parameter)
-    } else if EMBEDDINGS.iter().any(|end| {
-        name.strip_suffix(end).is_some_and(|start| start.is_empty() || start.ends_with('.'))
-    }) {
+    } else if EMBEDDINGS.iter().any(|end| has_end(name, end)) {
         Key::Base(name.to_owned())
     } else {
         Key::Unknown

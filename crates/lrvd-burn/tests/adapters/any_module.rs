@@ -8,7 +8,7 @@ use burn::nn::{
 use burn::store::ModuleRecord;
 use burn::tensor::Int;
 use lrvd_burn::adapter::BaseBits;
-use lrvd_burn::model::{Names, attach_adapters, with_pass};
+use lrvd_burn::model::{attach_adapters, with_pass};
 use lrvd_burn::{Error, Selection, nn};
 
 /// An embedding, which is a matrix as well, two layers and a head.
@@ -166,30 +166,6 @@ fn an_adapted_layer_is_saved_and_loaded_in_its_own_layout() {
     let mut evaluated = trained.valid();
     evaluated.visit_parameters_mut(&mut |p| p.value.set_flat(p.value.flat()));
     assert_eq!((trains(&evaluated).len(), trains(&evaluated.train())), (0, trains(&trained)));
-}
-
-/// A head that is the embedding.
-#[derive(Module, Debug)]
-struct Tied {
-    names: Names,
-    embedding: Embedding,
-    head: nn::Linear,
-}
-
-#[test]
-fn a_tied_weight_is_visited_once_and_follows_the_first() {
-    let embedding = EmbeddingConfig::new(4, 3).init(&device());
-    let weight = Param::initialized(embedding.weight.id, embedding.weight.val().transpose());
-    let head = nn::Linear { weight, bias: None };
-    let mut model = Tied { names: Names::below("tied"), embedding, head };
-    let mut names = Vec::new();
-    model.visit_parameters(&mut |p| names.push(p.name.to_owned()));
-    assert_eq!(names, ["tied.embedding.weight"]);
-    model.visit_parameters_mut(&mut |p| p.value.set_flat(p.value.flat() * 0.0 + 2.0));
-    assert_eq!(host(model.head.weight.val()), [2.0; 12]);
-    assert_eq!(model.head.weight.val().dims(), [3, 4]);
-    let model = attach(model, config(), ["head"], 1).unwrap();
-    assert_eq!(ranks(&model), [("tied.head".to_owned(), 2)]);
 }
 
 #[test]

@@ -247,6 +247,6 @@ fn costs_add_up_over_a_model() {
     }
     let cost = |layer: &AdaptedLinear| layer.kl_elements(STD, ElementReduction::Sum);
     assert!(total_over_adapters(&net, cost).is_none());
-    net.first = of_elements(NoiseMap::Square, false, DType::F64);
+    *net.first = of_elements(NoiseMap::Square, false, DType::F64);
     assert_eq!(host(total_over_adapters(&net, cost).unwrap()), host(cost(&net.first).unwrap()));
 }

@@ -4,7 +4,7 @@ use crate::support::prelude::*;
 use lrvd_burn::Selection;
 use lrvd_burn::adapter::{Adapter, AdapterMembers, repeat_for_members};
 use lrvd_burn::files::HostTensor;
-use lrvd_burn::model::{Names, attach_adapters, check_scheme, members};
+use lrvd_burn::model::{Named, attach_adapters, check_scheme, members};
 use lrvd_burn::peft::{PeftAdapter, PeftConfig, PeftModule, TargetModules, attach_peft};
 
 const MEMBERS: usize = 3;
@@ -115,7 +115,7 @@ fn adapters_that_do_not_fit_are_rejected_by_name() {
     assert_eq!(noisy.slot().unwrap().family, None);
 
     // A scheme that an extension has no meaning for.
-    net.first = crate::support::layer(&plain(), DType::F32);
+    *net.first = crate::support::layer(&plain(), DType::F32);
     net.second.detach();
     assert!(SCHEMES.iter().all(|&scheme| check_scheme(&net, scheme).is_ok()));
     for (extension, rejected) in [
@@ -145,7 +145,7 @@ fn targets_that_do_not_fit_are_rejected_by_name() {
     assert!(error.ends_with(expected), "{error}");
     assert_eq!(attach(&mut net, Vec::new()), "`targets` should be at least 1, found none");
 
-    net.names = Names::below("net").renamed(&[("second", "first")]);
+    net.second = Named::new("net.first", Group::Backbone, (*net.second).clone());
     let error = attach(&mut net, vec!["first".to_owned()]);
     assert!(error.starts_with("two layers of the model have the path `net.first`"), "{error}");
     let factor = |shape: &[usize]| HostTensor::from_f32(shape, &[0.5; 14]).unwrap();

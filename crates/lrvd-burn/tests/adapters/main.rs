@@ -15,3 +15,4 @@ mod pytorch;
 mod start;
 mod support;
 mod tuned;
+mod walks;

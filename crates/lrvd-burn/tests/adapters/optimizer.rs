@@ -2,16 +2,15 @@
 //! Thirty steps of it, clipped, are compared with PyTorch by the recorded training runs in `lrvd-models`.
 
 use crate::support::prelude::*;
-use lrvd_burn::model::Names;
+use lrvd_burn::model::Named;
 use lrvd_burn::optimizer::Moments;
 use std::collections::BTreeMap;
 
 /// One parameter of every group and of both numbers of axes.
 #[derive(Module, Debug)]
 struct Zoo {
-    names: Names,
-    matrix: Vec<Param<Tensor<2>>>,
-    vector: Vec<Param<Tensor<1>>>,
+    matrix: Vec<Named<Param<Tensor<2>>>>,
+    vector: Vec<Named<Param<Tensor<1>>>>,
     frozen: Param<Tensor<1>>,
 }
 
@@ -32,14 +31,18 @@ const GROUPS: [(&str, Group); 10] = [
 const RATES: [f64; 10] = [3e-3, 5e-3, 1e-3, 2e-2, 4e-3, 3e-3, 5e-3, 1e-3, 2e-2, 4e-3];
 const DECAYS: [f64; 10] = [0.02, 0.1, 0.05, 0.0, 0.2, 0.02, 0.0, 0.0, 0.0, 0.0];
 
+/// A parameter under the name and in the group of a row of the table.
+fn named<const D: usize>(row: usize, shape: [usize; D]) -> Named<Param<Tensor<D>>> {
+    let (name, group) = GROUPS[row];
+    Named::new(name, group, random(row as u64 + 1, shape, DType::F64))
+}
+
 impl Zoo {
     fn new() -> Self {
-        let dtype = DType::F64;
         Self {
-            names: Names::below("").with_groups(&GROUPS),
-            matrix: (1..6).map(|i| random(i, [2, 3], dtype)).collect(),
-            vector: (6..11).map(|i| random(i, [5], dtype)).collect(),
-            frozen: random(11, [5], dtype).set_require_grad(false),
+            matrix: (0..5).map(|i| named(i, [2, 3])).collect(),
+            vector: (5..10).map(|i| named(i, [5])).collect(),
+            frozen: random(11, [5], DType::F64).set_require_grad(false),
         }
     }
 

@@ -312,7 +312,7 @@ fn factors_and_noise_train_under_their_names_and_nothing_else() {
         ),
     ]) {
         let mut net = Net::new([None, None], DType::F32);
-        net.first = layer;
+        *net.first = layer;
         check_trained(net.clone(), scheme, parameters);
         // A whole backward pass holds nothing for the base.
         let pass = Pass::sampled(scheme, NoiseKey::new(1));

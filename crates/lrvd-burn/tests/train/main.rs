@@ -11,7 +11,7 @@ mod tokens;
 use burn::module::Module;
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use lrvd_burn::adapter::AdaptedLinear;
-use lrvd_burn::model::{NamedModule, Names, ranks};
+use lrvd_burn::model::{Named, NamedModule, ranks};
 use lrvd_burn::parameters::Group;
 use lrvd_burn::sampling::Pass;
 use lrvd_burn::train::{
@@ -28,9 +28,8 @@ const WIDTH: usize = 6;
 /// A frozen layer, an adapted one and a head.
 #[derive(Module, Debug)]
 struct Net {
-    names: Names,
     hidden: AdaptedLinear,
-    head: AdaptedLinear,
+    head: Named<AdaptedLinear>,
 }
 
 impl Model for Net {
@@ -72,8 +71,8 @@ fn layer(seed: u64, widths: [usize; 2]) -> AdaptedLinear {
 }
 
 fn net() -> Net {
-    let names = Names::below("net").with_groups(&[("net.head", Group::Head)]);
-    Net { names, hidden: layer(1, [WIDTH, 8]), head: layer(2, [8, CLASSES]) }
+    let head = Named::new("head", Group::Head, layer(2, [8, CLASSES]));
+    Net { hidden: layer(1, [WIDTH, 8]), head }
 }
 
 fn one() -> One {

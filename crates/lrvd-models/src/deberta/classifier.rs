@@ -4,7 +4,8 @@ use burn::module::Module;
 use burn::tensor::{Device, Tensor};
 use lrvd_burn::adapter::AdaptedLinear;
 use lrvd_burn::files::WeightStore;
-use lrvd_burn::model::Names;
+use lrvd_burn::model::Named;
+use lrvd_burn::parameters::Group;
 use lrvd_burn::sampling::Pass;
 use lrvd_core::noise::{NoiseKey, module_id};
 
@@ -34,14 +35,13 @@ use crate::source::{Loaded, Precision, WeightSource, check_depth};
 /// | logits | `[batch, labels]`, one label for regression |
 #[derive(Module, Debug)]
 pub struct DebertaClassifier {
-    names: Names,
     /// The encoder.
     pub encoder: DebertaEncoder,
     /// None with the mean.
-    pooler: Option<AdaptedLinear>,
+    pooler: Option<Named<AdaptedLinear>>,
     #[module(skip)]
     activation: Activation,
-    classifier: AdaptedLinear,
+    classifier: Named<AdaptedLinear>,
     pooler_dropout: f64,
     classifier_dropout: f64,
 }
@@ -62,11 +62,11 @@ impl DebertaClassifier {
         let [pooler, classifier] = config.family.head();
         let is_deberta = config.family == Family::Deberta;
         Self {
-            names: config.family.head_names(),
             encoder,
-            pooler: config.pooling.is_first().then(|| source.head(pooler, [d, d], true, std)),
+            pooler: (config.pooling.is_first())
+                .then(|| source.head(pooler, Group::Pooler, [d, d], true, std)),
             activation: if is_deberta { Activation::Gelu } else { Activation::Tanh },
-            classifier: source.head(classifier, [d, config.num_labels()], true, std),
+            classifier: source.head(classifier, Group::Head, [d, config.num_labels()], true, std),
             pooler_dropout: config.pooler_dropout,
             classifier_dropout: config.cls_dropout,
         }

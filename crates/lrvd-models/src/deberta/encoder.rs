@@ -5,7 +5,7 @@ use burn::tensor::Tensor;
 use burn::tensor::module::{conv1d, embedding};
 use burn::tensor::ops::ConvOptions;
 use lrvd_burn::adapter::AdaptedLinear;
-use lrvd_burn::model::{Names, recomputed};
+use lrvd_burn::model::{Named, recomputed};
 use lrvd_burn::sampling::Pass;
 use lrvd_core::noise::module_id;
 
@@ -20,9 +20,8 @@ use crate::source::{Init, WeightSource};
 /// An encoder of any [family](super::Family), without a head.
 #[derive(Module, Debug)]
 pub struct DebertaEncoder {
-    names: Names,
     embeddings: Embeddings,
-    rel_embeddings: Option<Param<Tensor<2>>>,
+    rel_embeddings: Option<Named<Param<Tensor<2>>>>,
     rel_norm: Option<LayerNorm>,
     convolution: Option<Convolution>,
     layers: Vec<EncoderLayer>,
@@ -54,7 +53,6 @@ impl DebertaEncoder {
             .map(|i| EncoderLayer::load(source, &format!("{stack}.layer.{i}"), config))
             .collect();
         Self {
-            names: config.family.encoder_names(),
             embeddings,
             rel_embeddings,
             rel_norm,
@@ -136,12 +134,12 @@ impl DebertaEncoder {
 /// Sum of the embedding tables in use, normalised and masked.
 #[derive(Module, Debug)]
 struct Embeddings {
-    word: Param<Tensor<2>>,
-    position: Option<Param<Tensor<2>>>,
+    word: Named<Param<Tensor<2>>>,
+    position: Option<Named<Param<Tensor<2>>>>,
     /// The padding token, if positions are counted from it.
     counted_from: Option<usize>,
-    token_type: Option<Param<Tensor<2>>>,
-    projection: Option<AdaptedLinear>,
+    token_type: Option<Named<Param<Tensor<2>>>>,
+    projection: Option<Named<AdaptedLinear>>,
     norm: LayerNorm,
     dropout: f64,
     site: u32,
@@ -209,8 +207,8 @@ impl Embeddings {
 /// `norm(after_layer_0 + act(dropout(conv(embeddings))))`, masked.
 #[derive(Module, Debug)]
 struct Convolution {
-    kernel: Param<Tensor<3>>,
-    kernel_bias: Param<Tensor<1>>,
+    kernel: Named<Param<Tensor<3>>>,
+    kernel_bias: Named<Param<Tensor<1>>>,
     norm: LayerNorm,
     #[module(skip)]
     activation: Activation,

@@ -1,8 +1,6 @@
 //! Encoders that share one forward pass: names in their checkpoints, heads, numbering of positions.
 
 use lrvd_burn::files::WeightStore;
-use lrvd_burn::model::Names;
-use lrvd_burn::parameters::Group;
 
 use crate::error::Result;
 
@@ -18,31 +16,6 @@ pub enum Family {
     Roberta,
     /// XLM-RoBERTa: a RoBERTa with another vocabulary.
     XlmRoberta,
-}
-
-/// Names of the encoder's fields in every family, and of its query, key and value projections in one.
-macro_rules! encoder {
-    ($prefix:literal, $query:literal, $key:literal, $value:literal) => {
-        Names::below($prefix).renamed(&[
-            ("word", "word_embeddings.weight"),
-            ("position", "position_embeddings.weight"),
-            ("token_type", "token_type_embeddings.weight"),
-            ("projection", "embed_proj"),
-            ("norm", "LayerNorm"),
-            ("rel_embeddings", "encoder.rel_embeddings.weight"),
-            ("rel_norm", "encoder.LayerNorm"),
-            ("convolution", "encoder.conv"),
-            ("kernel", "conv.weight"),
-            ("kernel_bias", "conv.bias"),
-            ("layers", "encoder.layer"),
-            ("attention", "attention.self"),
-            ("attention_output", "attention.output"),
-            ("intermediate", "intermediate.dense"),
-            ("query", $query),
-            ("key", $key),
-            ("value", $value),
-        ])
-    };
 }
 
 /// The linear layers of an encoder layer that published experiments adapt, by the end of their path, with the names of
@@ -128,30 +101,6 @@ impl Family {
     /// `true` if a position's row of the table is counted from the padding token.
     pub(super) const fn shifts_positions(self) -> bool {
         matches!(self, Self::Roberta | Self::XlmRoberta)
-    }
-
-    /// Names of the encoder's parameters.
-    pub(super) const fn encoder_names(self) -> Names {
-        match self {
-            Self::Deberta => encoder!("deberta", "query_proj", "key_proj", "value_proj"),
-            Self::Bert => encoder!("bert", "query", "key", "value"),
-            Self::Roberta | Self::XlmRoberta => encoder!("roberta", "query", "key", "value"),
-        }
-    }
-
-    /// Names of the head's parameters, and their roles.
-    pub(super) const fn head_names(self) -> Names {
-        match self {
-            Self::Deberta => Names::below("")
-                .renamed(&[("pooler", "pooler.dense")])
-                .with_groups(&[("pooler", Group::Pooler), ("classifier", Group::Head)]),
-            Self::Bert => Names::below("")
-                .renamed(&[("pooler", "bert.pooler.dense")])
-                .with_groups(&[("bert.pooler", Group::Pooler), ("classifier", Group::Head)]),
-            Self::Roberta | Self::XlmRoberta => Names::below("")
-                .renamed(&[("pooler", "classifier.dense"), ("classifier", "classifier.out_proj")])
-                .with_groups(&[("classifier.dense", Group::Pooler), ("classifier", Group::Head)]),
-        }
     }
 
     /// `true` if a tensor of a checkpoint belongs to pretraining, or is not a weight: no classifier reads it.

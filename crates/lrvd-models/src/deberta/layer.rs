@@ -5,6 +5,7 @@ use std::sync::Arc;
 use burn::module::Module;
 use burn::tensor::Tensor;
 use lrvd_burn::adapter::AdaptedLinear;
+use lrvd_burn::model::Named;
 use lrvd_burn::ops::disentangled_attention::AttentionLayout;
 use lrvd_burn::ops::{disentangled_attention, dropout};
 use lrvd_burn::sampling::Pass;
@@ -19,7 +20,7 @@ use crate::source::WeightSource;
 /// `norm(residual + dropout(dense(x)))`, the end of both halves of a layer.
 #[derive(Module, Debug)]
 struct ResidualOutput {
-    dense: AdaptedLinear,
+    dense: Named<AdaptedLinear>,
     norm: LayerNorm,
     dropout: f64,
     site: u32,
@@ -56,7 +57,7 @@ impl ResidualOutput {
 pub(super) struct EncoderLayer {
     attention: SelfAttention,
     attention_output: ResidualOutput,
-    intermediate: AdaptedLinear,
+    intermediate: Named<AdaptedLinear>,
     #[module(skip)]
     activation: Activation,
     output: ResidualOutput,
@@ -123,11 +124,11 @@ pub(super) fn dropped<const D: usize>(x: Tensor<D>, rate: f64, key: Option<Noise
 /// He et al. 2021, arXiv:2006.03654; He et al. 2023, arXiv:2111.09543.
 #[derive(Module, Debug)]
 struct SelfAttention {
-    query: AdaptedLinear,
-    key: AdaptedLinear,
-    value: AdaptedLinear,
-    pos_key_proj: Option<AdaptedLinear>,
-    pos_query_proj: Option<AdaptedLinear>,
+    query: Named<AdaptedLinear>,
+    key: Named<AdaptedLinear>,
+    value: Named<AdaptedLinear>,
+    pos_key_proj: Option<Named<AdaptedLinear>>,
+    pos_query_proj: Option<Named<AdaptedLinear>>,
     heads: usize,
     c2p: bool,
     p2c: bool,

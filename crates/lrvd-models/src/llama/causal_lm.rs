@@ -6,7 +6,8 @@ use burn::module::{Module, Param};
 use burn::tensor::{Device, Int, Tensor, TensorData, activation};
 use lrvd_burn::adapter::AdaptedLinear;
 use lrvd_burn::files::WeightStore;
-use lrvd_burn::model::Names;
+use lrvd_burn::model::Named;
+use lrvd_burn::parameters::Group;
 use lrvd_burn::sampling::Pass;
 use lrvd_core::noise::NoiseKey;
 
@@ -47,10 +48,9 @@ const EMBEDDINGS: &str = "model.embed_tokens.weight";
 /// example `load_llama`.
 #[derive(Module, Debug)]
 pub struct LlamaForCausalLm {
-    names: Names,
     /// The decoder.
     pub model: LlamaModel,
-    lm_head: AdaptedLinear,
+    lm_head: Named<AdaptedLinear>,
     tied: bool,
     #[module(skip)]
     pub(crate) answer_ids: Vec<u32>,
@@ -87,12 +87,12 @@ impl LlamaForCausalLm {
         let lm_head = if tied {
             // The same id: a walk takes it for the embedding.
             let weight = Param::initialized(model.embed_tokens.id, model.embeddings().transpose());
-            AdaptedLinear { weight, bias: None }
+            Named::new("lm_head", Group::Backbone, AdaptedLinear { weight, bias: None })
         } else {
             let shape = [config.hidden_size, config.vocab_size];
-            source.head("lm_head", shape, false, config.initializer_range)
+            source.head("lm_head", Group::Backbone, shape, false, config.initializer_range)
         };
-        Self { names: Names::below(""), model, lm_head, tied, answer_ids: Vec::new() }
+        Self { model, lm_head, tied, answer_ids: Vec::new() }
     }
 
     /// Builds the model from a checkpoint, strictly; matrices are held in `precision`.

@@ -17,7 +17,7 @@ use burn::module::Module;
 use burn::tensor::{DType, Device, Int, Tensor, TensorData};
 use lrvd_burn::adapter::{AdaptedLinear, Extension, LowRankAdapter};
 use lrvd_burn::files::WeightStore;
-use lrvd_burn::model::Names;
+use lrvd_burn::model::Named;
 use lrvd_burn::ops::{dropout, standard_normal};
 use lrvd_burn::parameters::Group;
 use lrvd_burn::sampling::{Pass, Scheme};
@@ -35,9 +35,8 @@ use crate::source::{Init, Layout, Loaded, Precision, WeightSource, check_depth};
 /// bias, and no head over the vocabulary. Where the decoder is held in half precision, the head is in single.
 #[derive(Module, Debug)]
 pub struct LlamaScore {
-    names: Names,
     pub(crate) model: LlamaModel,
-    score: AdaptedLinear,
+    score: Named<AdaptedLinear>,
 }
 
 impl LlamaScore {
@@ -51,8 +50,8 @@ impl LlamaScore {
         let init = Init::Normal(config.initializer_range);
         let dtype = model.compute_dtype();
         let weight = source.tensor("score.weight", shape, Layout::Transposed, init, dtype);
-        let names = Names::below("").with_groups(&[("score", Group::Head)]);
-        Self { names, model, score: AdaptedLinear::new(weight, None) }
+        let score = Named::new("score", Group::Head, AdaptedLinear::new(weight, None));
+        Self { model, score }
     }
 
     /// Builds the model from a checkpoint: the decoder strictly, the head where the checkpoint has one of one label,

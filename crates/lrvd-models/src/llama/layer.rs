@@ -3,6 +3,7 @@
 use burn::module::Module;
 use burn::tensor::{DType, Int, Tensor, TensorData, activation};
 use lrvd_burn::adapter::AdaptedLinear;
+use lrvd_burn::model::Named;
 use lrvd_burn::ops::{causal_attention, dropout, gated_silu};
 use lrvd_burn::sampling::Pass;
 use lrvd_core::noise::{NoiseKey, module_id};
@@ -70,10 +71,10 @@ impl DecoderLayer {
 /// Touvron et al. 2023, arXiv:2307.09288; Ainslie et al. 2023, arXiv:2305.13245 (groups).
 #[derive(Module, Debug)]
 struct Attention {
-    q_proj: AdaptedLinear,
-    k_proj: AdaptedLinear,
-    v_proj: AdaptedLinear,
-    o_proj: AdaptedLinear,
+    q_proj: Named<AdaptedLinear>,
+    k_proj: Named<AdaptedLinear>,
+    v_proj: Named<AdaptedLinear>,
+    o_proj: Named<AdaptedLinear>,
     q_norm: Option<RmsNorm>,
     k_norm: Option<RmsNorm>,
     heads: usize,
@@ -219,9 +220,9 @@ impl Attention {
 #[derive(Module, Debug)]
 #[expect(clippy::struct_field_names, reason = "the checkpoint's names")]
 struct Mlp {
-    gate_proj: AdaptedLinear,
-    up_proj: AdaptedLinear,
-    down_proj: AdaptedLinear,
+    gate_proj: Named<AdaptedLinear>,
+    up_proj: Named<AdaptedLinear>,
+    down_proj: Named<AdaptedLinear>,
 }
 
 impl Mlp {

@@ -4,7 +4,7 @@ use burn::module::{Module, Param};
 use burn::tensor::module::embedding;
 use burn::tensor::{DType, Int, Tensor, TensorData};
 use lrvd_burn::adapter::adapter_dtype;
-use lrvd_burn::model::{Names, recomputed};
+use lrvd_burn::model::{Named, recomputed};
 use lrvd_burn::sampling::Pass;
 
 use super::cache::KvCache;
@@ -15,21 +15,13 @@ use crate::batch::TokenBatch;
 use crate::norm::RmsNorm;
 use crate::source::{Init, WeightSource};
 
-/// Names of Hugging Face's checkpoints.
-const NAMES: Names = Names::below("model").renamed(&[
-    ("embed_tokens", "embed_tokens.weight"),
-    ("input_norm", "input_layernorm"),
-    ("post_attention_norm", "post_attention_layernorm"),
-]);
-
 /// The decoder, without a head.
 ///
 /// Padding may stand on either side: a token's position counts the real tokens before it, and padding is never seen.
 /// Values at padded columns are finite and have no meaning.
 #[derive(Module, Debug)]
 pub struct LlamaModel {
-    names: Names,
-    pub(super) embed_tokens: Param<Tensor<2>>,
+    pub(super) embed_tokens: Named<Param<Tensor<2>>>,
     layers: Vec<DecoderLayer>,
     norm: RmsNorm,
     pub(crate) recomputes: bool,
@@ -53,7 +45,6 @@ impl LlamaModel {
             .map(|i| DecoderLayer::load(source, &format!("model.layers.{i}"), config))
             .collect();
         Self {
-            names: NAMES,
             embed_tokens,
             layers,
             norm: RmsNorm::load(source, "model.norm", d, config.rms_norm_eps),

@@ -1,7 +1,7 @@
 //! A model of one's own: two adapted layers and a trained head.
 
 use burn::tensor::activation::log_softmax;
-use lrvd_burn::model::{Names, total_kl};
+use lrvd_burn::model::{Named, total_kl};
 use lrvd_burn::objective::{Objective, ObjectiveParts};
 use lrvd_burn::optimizer::{AdamW, AdamWConfig, GroupRates, ParameterGroups};
 use lrvd_core::schedule::LrSchedule;
@@ -15,33 +15,29 @@ const BATCH: usize = 4;
 /// Two frozen layers with adapters and a trained head: `head(mean over tokens of second(tanh(first(x))))`.
 #[derive(Module, Debug)]
 pub(crate) struct Net {
-    pub(crate) names: Names,
-    pub(crate) first: AdaptedLinear,
-    pub(crate) second: AdaptedLinear,
-    pub(crate) head_weight: Param<Tensor<2>>,
-    pub(crate) head_bias: Param<Tensor<1>>,
+    pub(crate) first: Named<AdaptedLinear>,
+    pub(crate) second: Named<AdaptedLinear>,
+    pub(crate) head_weight: Named<Param<Tensor<2>>>,
+    pub(crate) head_bias: Named<Param<Tensor<1>>>,
 }
 
 impl Net {
     /// The model with the given adapters; always the same base and head.
     pub(crate) fn new(adapters: [Option<&HostAdapter>; 2], dtype: DType) -> Self {
-        let build = |path: &str, i: usize| match adapters[i] {
-            Some(host) => layer_at(path, host, dtype),
-            None => base(path, WIDTHS[i], WIDTHS[i + 1], dtype),
+        let build = |path: &str, i: usize| {
+            let layer = match adapters[i] {
+                Some(host) => layer_at(path, host, dtype),
+                None => base(path, WIDTHS[i], WIDTHS[i + 1], dtype),
+            };
+            Named::new(path, Group::Backbone, layer)
         };
+        let weight = random(70, [WIDTHS[2], WIDTHS[3]], dtype);
+        let bias = random(71, [WIDTHS[3]], dtype);
         Self {
-            names: Names::below("")
-                .renamed(&[
-                    ("first", "net.first"),
-                    ("second", "net.second"),
-                    ("head_weight", "head.weight"),
-                    ("head_bias", "head.bias"),
-                ])
-                .with_groups(&[("head", Group::Head)]),
             first: build("net.first", 0),
             second: build("net.second", 1),
-            head_weight: random(70, [WIDTHS[2], WIDTHS[3]], dtype),
-            head_bias: random(71, [WIDTHS[3]], dtype),
+            head_weight: Named::new("head.weight", Group::Head, weight),
+            head_bias: Named::new("head.bias", Group::Head, bias),
         }
     }
 

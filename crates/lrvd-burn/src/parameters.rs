@@ -1,16 +1,14 @@
-//! Parameters by name: what loading, saving, optimising and checking have in common.
+//! Parameters by name, for loading, saving, the optimizer and checks.
 //!
-//! Burn identifies parameters by random ids. Optimiser state, pruning and files are keyed by names of a checkpoint instead,
-//! which survive a reload; [`NamedModule`](crate::model::NamedModule) gives them.
-
-pub(crate) mod handing;
+//! Burn identifies parameters by random ids. State of the optimizer, pruning and files use names of a checkpoint, which
+//! survive a reload, from the walks of [`NamedModule`](crate::model::NamedModule).
 
 use std::fmt::Debug;
 
 use burn::module::{Param, ParamId};
 use burn::tensor::{Gradients, Int, Tensor, TensorData};
 
-/// What a parameter is for; its group in the optimiser, never found by its name.
+/// Role of a parameter, and its group in the optimizer; never derived from its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Group {
     /// Pretrained weight of the frozen model.
@@ -18,8 +16,8 @@ pub enum Group {
     /// Adapter factor: posterior mean of A or B, AdaLoRA's singular values, members, the mean of
     /// random scales, a contextual network.
     AdapterMean,
-    /// Posterior parameter of the adapter: log-variance, log noise-to-signal ratio, or what stands
-    /// for a standard deviation.
+    /// Posterior parameter of the adapter: log-variance, log noise-to-signal ratio, or the parameter
+    /// of a standard deviation.
     LogVariance,
     /// Layer between encoder and head that fine-tuning starts anew, at the adapter's rate.
     Pooler,
@@ -27,14 +25,34 @@ pub enum Group {
     Head,
 }
 
+impl Group {
+    const CONTAINERS: [(Self, &'static str); 5] = [
+        (Self::Backbone, "Named:Backbone"),
+        (Self::AdapterMean, "Named:AdapterMean"),
+        (Self::LogVariance, "Named:LogVariance"),
+        (Self::Pooler, "Named:Pooler"),
+        (Self::Head, "Named:Head"),
+    ];
+
+    /// Type of container that a [`Named`](crate::model::Named) of the group reports to Burn's visitors.
+    pub(crate) fn container(self) -> &'static str {
+        Self::CONTAINERS[self as usize].1
+    }
+
+    /// Inverse of [`Group::container`].
+    pub(crate) fn from_container(container: &str) -> Option<Self> {
+        Self::CONTAINERS.iter().find(|(_, name)| *name == container).map(|(group, _)| *group)
+    }
+}
+
 /// One stop of a walk over a model's parameters.
 #[derive(Clone, Copy, Debug)]
 pub struct NamedParameter<'a, V = &'a dyn ParameterValue> {
     /// Name in a checkpoint, e.g. `deberta.encoder.layer.0.output.dense.weight`.
     pub name: &'a str,
-    /// What it is for.
+    /// Its role.
     pub group: Group,
-    /// Whether a checkpoint holds it transposed, as it does linear weights: `[d_output, d_input]`.
+    /// `true` if a checkpoint has it transposed, as it has linear weights: `[d_output, d_input]`.
     pub transposed: bool,
     /// The parameter.
     pub value: V,
@@ -47,12 +65,12 @@ impl<V> NamedParameter<'_, V> {
     }
 }
 
-/// The same, to write.
+/// One stop of a walk that may change the parameters.
 pub type NamedParameterMut<'a> = NamedParameter<'a, &'a mut dyn ParameterValue>;
 
 /// A parameter of any rank: read through `&`, written through `&mut`.
 pub trait ParameterValue: Debug {
-    /// Burn's name for it, which it keeps through updates; one whose shape changes gets another.
+    /// Burn's id, which stays through updates; a parameter whose shape changes gets another.
     fn id(&self) -> ParamId;
 
     /// Shape in memory.
@@ -63,12 +81,12 @@ pub trait ParameterValue: Debug {
         self.shape().iter().product()
     }
 
-    /// Whether the parameter holds no value, as the factors of rank 0 do.
+    /// `true` without any value, as in factors of rank 0.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether a backward pass gives it a gradient.
+    /// `true` if a backward pass computes its gradient.
     fn is_trainable(&self) -> bool;
 
     /// The values, flattened in memory order, cut off from any graph.
@@ -80,7 +98,7 @@ pub trait ParameterValue: Debug {
     /// Replaces the values by a part of a graph.
     fn track(&mut self, values: Tensor<1>);
 
-    /// The gradient that `gradients` holds for it, flattened in memory order.
+    /// Its gradient in `gradients`, flattened in memory order.
     fn gradient(&self, gradients: &Gradients) -> Option<Tensor<1>>;
 
     /// Replaces the values; shape, identity and trainability stay.
@@ -176,8 +194,8 @@ pub(crate) fn replace<const D: usize>(param: &mut Param<Tensor<D>>, value: Tenso
     );
 }
 
-/// Puts what `value` makes of the old value into `param`, which keeps how it is saved and loaded, such as the layout of
-/// Burn's linear layers, and whether it trains; without what stands on it.
+/// Replaces the old value of `param` by `value` of it; id, trainability and Burn's mappers for records stay, and what is
+/// attached goes.
 fn change<const D: usize>(
     param: &mut Param<Tensor<D>>,
     value: impl FnOnce(Tensor<D>) -> Tensor<D>,
