@@ -10,8 +10,8 @@ use lrvd_burn::model::NamedModule;
 use lrvd_burn::prune::statistics;
 use lrvd_burn::sampling::Draws;
 use lrvd_burn::train::{Fitting, Inputs, PassWatch, Prediction, TokenAnswers};
-use lrvd_core::energy::{UpdateEnergy, area, normalised_gap, order_by_statistic};
 use lrvd_core::metrics::{self, Predictions, mean, uncertainty};
+use lrvd_core::update::{UpdateEnergy, area, normalised_gap, order_by_statistic};
 use lrvd_models::TokenBatch;
 use serde::Serialize;
 

@@ -26,7 +26,7 @@ use lrvd_burn::core::metrics::Predictions;
 use lrvd_burn::core::noise::{Generator, NoiseKey, Stream};
 use lrvd_burn::core::posterior::clamp_log_variance;
 use lrvd_burn::core::prune::{PruneRule, StatisticAggregate, StatisticOptions};
-use lrvd_burn::core::svd::{SingularFactors, singular_factors};
+use lrvd_burn::core::update::{SingularFactors, singular_factors};
 use lrvd_burn::core::{Factors, Posterior};
 use lrvd_burn::gauge::rotate_to_singular_basis;
 use lrvd_burn::objective::Objective;

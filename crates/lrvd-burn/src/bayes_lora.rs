@@ -88,9 +88,9 @@ impl BayesLora {
     /// Checks the ranges, and which settings go together.
     pub fn check(&self) -> Result<(), lrvd_core::Error> {
         self.adapter().check()?;
-        check_range("noise_rate_factor", self.noise_rate_factor, 0.0, 1e6)?;
-        check_range("kl_weight", self.kl_weight, 0.0, f64::MAX)?;
-        check_range("prune.min_rank", self.rule.min_rank() as f64, 0.0, self.rank as f64)?;
+        check_range("noise_rate_factor", self.noise_rate_factor, 0.0..=1e6)?;
+        check_range("kl_weight", self.kl_weight, 0.0..)?;
+        check_range("prune.min_rank", self.rule.min_rank(), 0..=self.rank)?;
         self.prior.check(self.family)
     }
 

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use burn::tensor::TensorData;
 use lrvd_core::linalg::transpose;
-use lrvd_core::svd::{SingularFactors, singular_factors};
+use lrvd_core::update::{SingularFactors, singular_factors};
 
 use crate::error::Error;
 use crate::model::{NamedModule, adapters};

@@ -22,7 +22,7 @@ pub const MAX_SEED: u64 = (1 << PART_SHIFT) - 1;
 
 /// Checks that a seed is at most [`MAX_SEED`].
 pub fn check_seed(seed: u64) -> Result<(), lrvd_core::Error> {
-    check_range("seed", seed as f64, 0.0, MAX_SEED as f64)
+    check_range("seed", seed, 0..=MAX_SEED)
 }
 
 /// Mixed into the seed of a prediction, so that a draw never repeats a training step's noise.

@@ -226,7 +226,7 @@ impl<M: Module> Tuned<M> {
     /// No training examples, and an adapter from files, which do not state its prior.
     pub fn kl(&self, n_train: usize) -> Result<Tensor<1>, Error> {
         let config = self.config()?;
-        check_range("n_train", n_train as f64, 1.0, f64::MAX)?;
+        check_range("n_train", n_train, 1..)?;
         let weight = config.kl_weight / n_train as f64;
         let total = model::total_kl(&self.model, config.prior, config.kl_reduction)?;
         Ok(match total {

@@ -7,6 +7,8 @@
 //! References: Zhang et al. 2023, arXiv:2303.10512; where publication and implementation differ the implementation is followed,
 //! and the difference named.
 
+use std::ops::Bound;
+
 use crate::error::{Error, check_finite, check_length, check_range, row_count};
 use crate::linalg::{identity, norm, times_transposed, transposed_times};
 
@@ -50,16 +52,15 @@ pub enum Phase {
 impl AdaLoraConfig {
     /// Checks the range of every field.
     pub fn check(&self) -> Result<(), Error> {
-        check_range("init_r", self.init_r as f64, 1.0, f64::from(u32::MAX))?;
-        check_range("target_r", self.target_r as f64, 1.0, self.init_r as f64)?;
-        check_range("delta_t", f64::from(self.delta_t), 1.0, f64::from(u32::MAX))?;
-        check_range("total_step", f64::from(self.total_step), 1.0, f64::from(u32::MAX))?;
-        check_range("tfinal", f64::from(self.tfinal), 0.0, f64::from(self.total_step - 1))?;
-        let last_rest = f64::from(self.total_step - self.tfinal - 1);
-        check_range("tinit", f64::from(self.tinit), 0.0, last_rest)?;
-        check_range("beta1", self.beta1, f64::MIN_POSITIVE, 1.0 - f64::EPSILON)?;
-        check_range("beta2", self.beta2, f64::MIN_POSITIVE, 1.0 - f64::EPSILON)?;
-        check_range("orth_reg_weight", self.orth_reg_weight, 0.0, f64::MAX)
+        check_range("init_r", self.init_r, 1..=u32::MAX as usize)?;
+        check_range("target_r", self.target_r, 1..=self.init_r)?;
+        check_range("delta_t", self.delta_t, 1..)?;
+        check_range("total_step", self.total_step, 1..)?;
+        check_range("tfinal", self.tfinal, 0..=self.total_step - 1)?;
+        check_range("tinit", self.tinit, 0..=self.total_step - self.tfinal - 1)?;
+        check_range("beta1", self.beta1, (Bound::Excluded(0.0), Bound::Excluded(1.0)))?;
+        check_range("beta2", self.beta2, (Bound::Excluded(0.0), Bound::Excluded(1.0)))?;
+        check_range("orth_reg_weight", self.orth_reg_weight, 0.0..)
     }
 
     /// The step at which the last mask is chosen: `total_step − tfinal`, 0 if `tfinal` is longer than the run.
@@ -406,9 +407,9 @@ impl AdaLoraState {
     /// Checks that every list has the length that the shapes need, and every average is finite.
     fn check(&self, init_r: usize, shapes: &[TripletShape]) -> Result<(), Error> {
         for shape in shapes {
-            let limit = f64::from(u32::MAX);
-            check_range("d_input", shape.d_input as f64, 1.0, limit)?;
-            check_range("d_output", shape.d_output as f64, 1.0, limit)?;
+            let limit = u32::MAX as usize;
+            check_range("d_input", shape.d_input, 1..=limit)?;
+            check_range("d_output", shape.d_output, 1..=limit)?;
         }
         check_length("state", self.modules.len(), shapes.len())?;
         for (module, (triplet, &shape)) in self.modules.iter().zip(shapes).enumerate() {

@@ -1,24 +1,34 @@
 //! The error of this crate, and the checks of arguments that return it.
 
 use std::fmt::Display;
+use std::ops::{Bound, RangeBounds};
 
 use thiserror::Error as ThisError;
 
 /// Argument outside the domain of a formula.
+///
+/// # Examples
+///
+/// ```
+/// use lrvd_core::Error;
+/// use lrvd_core::prune::PruneRule;
+///
+/// let error = PruneRule::new(f64::NAN, 0).unwrap_err();
+/// assert!(matches!(error, Error::OutOfRange { name: "log_alpha_threshold", .. }));
+/// assert_eq!(error.to_string(), "`log_alpha_threshold` is NaN, expected a finite number");
+/// ```
 #[derive(Debug, Clone, PartialEq, ThisError)]
 #[non_exhaustive]
 pub enum Error {
-    /// A number outside `low..=high`, or NaN.
-    #[error("`{name}` is {}, {}", number(*.value), outside(*.low, *.high))]
+    /// A number outside its range, or one that is not finite.
+    #[error("`{name}` is {found}, {range}")]
     OutOfRange {
         /// The argument.
         name: &'static str,
         /// Its value.
-        value: f64,
-        /// The smallest value allowed.
-        low: f64,
-        /// The largest value allowed.
-        high: f64,
+        found: String,
+        /// The range that it is outside of, in words.
+        range: String,
     },
     /// A slice of another length than the formula needs.
     #[error("`{name}` has length {found}, expected {expected}")]
@@ -31,14 +41,14 @@ pub enum Error {
         expected: String,
     },
     /// One value of a slice.
-    #[error("`{name}` is {} at index {index}, expected {expected}", number(*.value))]
+    #[error("`{name}` is {found} at index {index}, expected {expected}")]
     Entry {
         /// The argument.
         name: String,
         /// The place of the first such value.
         index: usize,
         /// The value.
-        value: f64,
+        found: String,
         /// The values allowed.
         expected: String,
     },
@@ -62,10 +72,11 @@ impl Error {
     pub fn entry(
         name: impl Into<String>,
         index: usize,
-        value: f64,
+        value: impl Number,
         expected: impl Display,
     ) -> Self {
-        Self::Entry { name: name.into(), index, value, expected: expected.to_string() }
+        let found = value.text();
+        Self::Entry { name: name.into(), index, found, expected: expected.to_string() }
     }
 
     /// [`Error::Undefined`].
@@ -74,20 +85,64 @@ impl Error {
     }
 }
 
-/// A number in few digits: a power of ten where it is very large or very small.
-fn number(value: f64) -> String {
-    let plain = value == 0.0 || !value.is_finite() || (1e-5..1e16).contains(&value.abs());
-    if plain { value.to_string() } else { format!("{value:e}") }
+/// A number that has a range: a count or an `f64`.
+pub trait Number: Copy + PartialOrd + Display {
+    /// `false` of an infinity and of NaN.
+    fn is_finite(self) -> bool {
+        true
+    }
+
+    /// The number in few digits.
+    fn text(self) -> String {
+        self.to_string()
+    }
 }
 
-/// A range in words, without the limits of the type.
-fn outside(low: f64, high: f64) -> String {
-    match (low == f64::MIN_POSITIVE, high == f64::MAX) {
-        (false, false) => format!("outside {}..={}", number(low), number(high)),
-        (true, false) => format!("expected above 0 and at most {}", number(high)),
-        (false, true) => format!("expected at least {}", number(low)),
-        (true, true) => "expected above 0".to_owned(),
+impl Number for usize {}
+impl Number for u64 {}
+impl Number for u32 {}
+
+impl Number for f64 {
+    fn is_finite(self) -> bool {
+        self.is_finite()
     }
+
+    /// A power of ten where the number is very large or very small.
+    fn text(self) -> String {
+        let plain = self == 0.0 || !self.is_finite() || (1e-5..1e16).contains(&self.abs());
+        if plain { self.to_string() } else { format!("{self:e}") }
+    }
+}
+
+/// Numbers above `low`, which is not one of them.
+pub fn above<T>(low: T) -> (Bound<T>, Bound<T>) {
+    (Bound::Excluded(low), Bound::Unbounded)
+}
+
+/// Numbers above `low`, which is not one of them, and at most `high`.
+pub fn above_up_to<T>(low: T, high: T) -> (Bound<T>, Bound<T>) {
+    (Bound::Excluded(low), Bound::Included(high))
+}
+
+/// A range in words.
+fn in_words<T: Number>(range: &impl RangeBounds<T>) -> String {
+    let (low, high) = (range.start_bound(), range.end_bound());
+    if let (Bound::Included(low), Bound::Included(high)) = (low, high) {
+        return format!("outside {}..={}", low.text(), high.text());
+    }
+    let low = match low {
+        Bound::Included(low) => Some(format!("at least {}", low.text())),
+        Bound::Excluded(low) => Some(format!("above {}", low.text())),
+        Bound::Unbounded => None,
+    };
+    let high = match high {
+        Bound::Included(high) => Some(format!("at most {}", high.text())),
+        Bound::Excluded(high) => Some(format!("below {}", high.text())),
+        Bound::Unbounded => None,
+    };
+    let ends: Vec<String> = low.into_iter().chain(high).collect();
+    let words = if ends.is_empty() { "a finite number".to_owned() } else { ends.join(" and ") };
+    format!("expected {words}")
 }
 
 /// Names that a message shows.
@@ -108,12 +163,24 @@ pub fn quoted<T: AsRef<str>>(names: impl IntoIterator<Item = T>) -> String {
     }
 }
 
-/// Checks that a number is in `low..=high`; NaN never is.
-pub fn check_range(name: &'static str, value: f64, low: f64, high: f64) -> Result<(), Error> {
-    if value >= low && value <= high {
+/// Checks that a number is finite and in `range`.
+///
+/// ```
+/// use lrvd_core::error::{above, check_range};
+///
+/// assert!(check_range("rank", 8, 1..=64_usize).is_ok());
+/// let error = check_range("scale", 0.0, above(0.0)).unwrap_err();
+/// assert_eq!(error.to_string(), "`scale` is 0, expected above 0");
+/// ```
+pub fn check_range<T: Number>(
+    name: &'static str,
+    value: T,
+    range: impl RangeBounds<T>,
+) -> Result<(), Error> {
+    if value.is_finite() && range.contains(&value) {
         Ok(())
     } else {
-        Err(Error::OutOfRange { name, value, low, high })
+        Err(Error::OutOfRange { name, found: value.text(), range: in_words(&range) })
     }
 }
 
@@ -146,7 +213,7 @@ pub(crate) fn at_least_one_row(
     size_name: &'static str,
     size: usize,
 ) -> Result<usize, Error> {
-    check_range(size_name, size as f64, 1.0, f64::MAX)?;
+    check_range(size_name, size, 1..)?;
     check_at_least(name, len, 1)?;
     if !len.is_multiple_of(size) {
         return Err(Error::length(name, len, format!("a multiple of `{size_name}` = {size}")));
@@ -195,7 +262,7 @@ pub(crate) fn check_classes(name: &str, values: &[usize], n_classes: usize) -> R
     match values.iter().position(|&class| class >= n_classes) {
         Some(row) => {
             let expected = format!("a class below {n_classes}");
-            Err(Error::entry(name, row, values[row] as f64, expected))
+            Err(Error::entry(name, row, values[row], expected))
         }
         None => Ok(()),
     }
@@ -208,12 +275,24 @@ mod tests {
 
     #[test]
     fn messages_name_the_argument_what_was_found_and_what_was_expected() {
-        let out = |value, low, high| Error::OutOfRange { name: "x", value, low, high };
+        let above_to_eight = above_up_to(0.0, 8.0);
         for (error, message) in [
-            (out(1.5, 0.0, 1.0), "`x` is 1.5, outside 0..=1"),
-            (out(0.0, f64::MIN_POSITIVE, f64::MAX), "`x` is 0, expected above 0"),
-            (out(-1e-300, 0.0, f64::MAX), "`x` is -1e-300, expected at least 0"),
-            (out(9.0, f64::MIN_POSITIVE, 8.0), "`x` is 9, expected above 0 and at most 8"),
+            (check_range("x", 1.5, 0.0..=1.0).unwrap_err(), "`x` is 1.5, outside 0..=1"),
+            (check_range("x", 7, 0..=5_u64).unwrap_err(), "`x` is 7, outside 0..=5"),
+            (check_range("x", 0.0, above(0.0)).unwrap_err(), "`x` is 0, expected above 0"),
+            (check_range("x", -1e-300, 0.0..).unwrap_err(), "`x` is -1e-300, expected at least 0"),
+            (
+                check_range("x", 9.0, above_to_eight).unwrap_err(),
+                "`x` is 9, expected above 0 and at most 8",
+            ),
+            (
+                check_range("x", 1.0, 0.0..1.0).unwrap_err(),
+                "`x` is 1, expected at least 0 and below 1",
+            ),
+            (
+                check_range("x", f64::INFINITY, ..).unwrap_err(),
+                "`x` is inf, expected a finite number",
+            ),
             (Error::length("x", 5, 6), "`x` has length 5, expected 6"),
             (
                 at_least_one_row("x", 5, "n_classes", 2).unwrap_err(),
@@ -250,7 +329,7 @@ mod tests {
             (-f64::MIN_POSITIVE, false),
             (f64::NAN, false),
         ] {
-            assert_eq!(check_range("v", value, 0.0, 1.0).is_ok(), within, "{value}");
+            assert_eq!(check_range("v", value, 0.0..=1.0).is_ok(), within, "{value}");
         }
     }
 

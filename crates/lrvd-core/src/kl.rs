@@ -7,9 +7,10 @@
 //! | log-uniform | [`kl_log_uniform`] | no: defined up to a constant |
 //! | hierarchical Gaussian, width learned with the rank | [`kl_ard`] | yes |
 
-use crate::error::{Error, check_range};
-use crate::posterior::{Entry, Factor, Factors, Posterior};
+use crate::error::{Error, above, above_up_to, check_range};
+use crate::posterior::{Entry, Factor, Posterior};
 use crate::special::{compensated_sum, digamma, ln_gamma, logistic, softplus};
+use crate::update::Factors;
 
 /// First fit constant of Molchanov et al. 2017.
 pub const K1: f64 = 0.63576;
@@ -245,8 +246,8 @@ impl ArdPrior {
     /// Checks that the numbers are positive and finite.
     fn check(self) -> Result<(), Error> {
         if let Self::InverseGamma { shape, rate } = self {
-            check_range("shape", shape, f64::MIN_POSITIVE, 1e6)?;
-            check_range("rate", rate, f64::MIN_POSITIVE, 1e6)?;
+            check_range("shape", shape, above_up_to(0.0, 1e6))?;
+            check_range("rate", rate, above_up_to(0.0, 1e6))?;
         }
         Ok(())
     }
@@ -272,7 +273,7 @@ pub fn scale_kl(
     if count == 0 {
         return Ok(0.0);
     }
-    check_range("energy of a rank", energy, f64::MIN_POSITIVE, f64::MAX)?;
+    check_range("energy of a rank", energy, above(0.0))?;
     let n = count as f64;
     Ok(match prior {
         ArdPrior::EmpiricalBayes => 0.5 * (n * (energy / n).ln() - log_variances),

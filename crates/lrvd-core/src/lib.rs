@@ -25,7 +25,6 @@
 
 pub mod adalora;
 pub mod baselines;
-pub mod energy;
 pub mod error;
 pub mod kl;
 pub mod linalg;
@@ -37,10 +36,11 @@ pub mod posterior;
 pub mod prune;
 pub mod schedule;
 pub mod special;
-pub mod svd;
+pub mod update;
 
 pub use error::Error;
-pub use posterior::{Factors, Noise, Posterior, VariationalFamily};
+pub use posterior::{Noise, Posterior, VariationalFamily};
+pub use update::Factors;
 
 #[cfg(test)]
 pub(crate) mod testing {
@@ -52,7 +52,8 @@ pub(crate) mod testing {
         assert!(near, "{found:?}, expected {expected:?}");
     }
 
-    use crate::posterior::{Factors, Noise, Posterior, VariationalFamily};
+    use crate::posterior::{Noise, Posterior, VariationalFamily};
+    use crate::update::Factors;
 
     /// Means of A in [`posterior`], `[2, 3]`.
     pub(crate) const A: [f64; 6] = [0.5, -0.25, 0.125, 0.01, 0.02, -0.03];

@@ -5,7 +5,8 @@
 
 use crate::error::{Error, row_count};
 use crate::linalg::{squared, times_transposed};
-use crate::posterior::{Factors, Posterior};
+use crate::posterior::Posterior;
+use crate::update::Factors;
 
 /// Treatment of the product of both factors' variances.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -1,4 +1,4 @@
-//! Posterior of one adapter: its families, its parameters, and the variance as a function of them.
+//! Posterior of one adapter: families, parameters of the noise, and the variance as a function of them.
 //!
 //! The formulas of KL, moments and pruning are written once, in terms of entries. Families differ only in the variance of an entry
 //! as a function of the parameters.
@@ -7,6 +7,7 @@ use std::fmt;
 
 use crate::error::{Error, check_length};
 use crate::linalg::transpose;
+use crate::update::{Factors, select_columns, select_rows};
 
 /// Lower end of the clamp on log-variances (published with the method). The gradient is 1 at both ends and zero outside,
 /// as the reference implementation passes it.
@@ -105,96 +106,21 @@ impl fmt::Display for VariationalFamily {
     }
 }
 
-/// Factors of a low-rank update `ΔW = B·A`, with the orientation that PEFT's files have.
+/// Parameters of the noise of an adapter, before the clamp.
 ///
 /// # Examples
 ///
 /// ```
-/// use lrvd_core::Factors;
+/// use lrvd_core::{Noise, VariationalFamily};
 ///
-/// // Rank 2, one input, three outputs.
-/// let b = vec![0.0, 1.0, 2.0, 3.0, 4.0, 5.0];
-/// let factors = Factors { rank: 2, d_input: 1, d_output: 3, a: vec![0.5, -1.0], b };
-/// assert_eq!(factors.b_by_rank(), [0.0, 2.0, 4.0, 1.0, 3.0, 5.0]);
-/// let second = factors.select(&[1])?;
-/// assert_eq!((second.a, second.b), (vec![-1.0], vec![1.0, 3.0, 5.0]));
-/// # Ok::<(), lrvd_core::Error>(())
+/// // Rank 2: a standard deviation of 0.018 for each component.
+/// let noise = Noise::per_rank(VariationalFamily::RankVariance, vec![-8.0; 2]);
+/// assert!(noise.b.is_empty());
+/// // Rank 1 with two inputs and one output: a parameter for each entry.
+/// let family = VariationalFamily::ElementVariance;
+/// let noise = Noise { family, a: vec![-8.0, -7.0], b: vec![-8.0] };
+/// assert_eq!(noise.family.name(), "element-variance");
 /// ```
-#[derive(Debug, Clone, PartialEq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
-pub struct Factors {
-    /// Rank components; 0 is legal.
-    pub rank: usize,
-    /// Features in.
-    pub d_input: usize,
-    /// Features out.
-    pub d_output: usize,
-    /// `lora_A.weight`, `[rank, d_input]`.
-    pub a: Vec<f64>,
-    /// `lora_B.weight`, `[d_output, rank]`.
-    pub b: Vec<f64>,
-}
-
-impl Factors {
-    /// Factors from a B whose rows are rank components, `[rank, d_output]`.
-    pub(crate) fn from_rows(sizes: [usize; 3], a: Vec<f64>, b_by_rank: &[f64]) -> Self {
-        let [rank, d_input, d_output] = sizes;
-        Self { rank, d_input, d_output, a, b: transpose(b_by_rank, rank, d_output) }
-    }
-
-    /// B with a row for each rank component, `[rank, d_output]`.
-    pub fn b_by_rank(&self) -> Vec<f64> {
-        transpose(&self.b, self.d_output, self.rank)
-    }
-
-    /// The components `kept`, in that order.
-    ///
-    /// # Errors
-    ///
-    /// The lengths do not fit the sizes, or a component does not exist.
-    pub fn select(&self, kept: &[usize]) -> Result<Self, Error> {
-        self.check()?;
-        check_components(kept, self.rank)?;
-        let a = select_rows(&self.a, self.d_input, kept);
-        let b = select_columns(&self.b, self.rank, kept);
-        Ok(Self { rank: kept.len(), a, b, ..*self })
-    }
-
-    /// Checks that the lengths fit the sizes.
-    pub(crate) fn check(&self) -> Result<(), Error> {
-        check_size("a", self.a.len(), [self.rank, self.d_input])?;
-        check_size("b", self.b.len(), [self.d_output, self.rank])
-    }
-}
-
-fn check_size(name: &str, found: usize, [rows, columns]: [usize; 2]) -> Result<(), Error> {
-    if rows.checked_mul(columns) == Some(found) {
-        Ok(())
-    } else {
-        Err(Error::length(name, found, format!("{rows} x {columns}")))
-    }
-}
-
-fn check_components(kept: &[usize], rank: usize) -> Result<(), Error> {
-    match kept.iter().position(|&k| k >= rank) {
-        Some(at) => {
-            Err(Error::entry("kept", at, kept[at] as f64, format!("a component below {rank}")))
-        }
-        None => Ok(()),
-    }
-}
-
-fn select_rows(values: &[f64], width: usize, kept: &[usize]) -> Vec<f64> {
-    kept.iter().flat_map(|k| &values[k * width..(k + 1) * width]).copied().collect()
-}
-
-fn select_columns(values: &[f64], width: usize, kept: &[usize]) -> Vec<f64> {
-    let rows = values.chunks_exact(width.max(1));
-    rows.flat_map(|row| kept.iter().map(|&k| row[k])).collect()
-}
-
-/// Parameters of the noise of an adapter, before the clamp.
 #[derive(Debug, Clone, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]

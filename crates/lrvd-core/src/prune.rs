@@ -91,7 +91,7 @@ fn medians(posterior: &Posterior, factor: Factor) -> Result<Vec<f64>, Error> {
 }
 
 /// Threshold of the published experiments.
-pub const DEFAULT_LOG_ALPHA_THRESHOLD: f64 = 4.0;
+const DEFAULT_LOG_ALPHA_THRESHOLD: f64 = 4.0;
 
 /// A checked rule: keep a rank while its statistic is below the threshold, and at least `min_rank` ranks in any case: those of
 /// the smallest statistics. By default the threshold is 4, and no rank has to stay.
@@ -104,7 +104,7 @@ pub struct PruneRule {
 impl PruneRule {
     /// Checks a rule.
     pub fn new(log_alpha_threshold: f64, min_rank: usize) -> Result<Self, Error> {
-        check_range("log_alpha_threshold", log_alpha_threshold, f64::MIN, f64::MAX)?;
+        check_range("log_alpha_threshold", log_alpha_threshold, ..)?;
         Ok(Self { log_alpha_threshold, min_rank })
     }
 
@@ -196,13 +196,9 @@ pub struct PruneSchedule {
 impl PruneSchedule {
     /// Checks a schedule; without `stop` it runs to the end of training.
     pub fn new(start: u64, every: u64, stop: Option<u64>) -> Result<Self, Error> {
-        let high = u64::MAX as f64;
-        if every == 0 {
-            return Err(Error::OutOfRange { name: "every", value: 0.0, low: 1.0, high });
-        }
-        if let Some(stop) = stop.filter(|&stop| stop < start) {
-            let low = start as f64;
-            return Err(Error::OutOfRange { name: "stop", value: stop as f64, low, high });
+        check_range("every", every, 1..)?;
+        if let Some(stop) = stop {
+            check_range("stop", stop, start..)?;
         }
         Ok(Self { start, every, stop })
     }

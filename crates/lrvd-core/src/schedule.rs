@@ -27,7 +27,7 @@ impl KlSchedule {
 
     /// A linear rise from 0 over `warmup_steps`, then the full weight.
     pub fn linear_warmup(kl_weight: f64, warmup_steps: u32) -> Result<Self, Error> {
-        check_range("kl_weight", kl_weight, 0.0, f64::MAX)?;
+        check_range("kl_weight", kl_weight, 0.0..)?;
         Ok(Self { kl_weight, warmup_steps })
     }
 
@@ -85,7 +85,7 @@ impl KlDivisor {
             Self::Tokens => ("tokens", size.tokens),
             Self::NTrain => ("n_train", size.n_train),
         };
-        check_range(name, count as f64, 1.0, f64::MAX)?;
+        check_range(name, count, 1..)?;
         Ok(count as f64)
     }
 }
@@ -123,18 +123,13 @@ pub struct LrSchedule {
 impl LrSchedule {
     /// Linear rise over `warmup_steps`, then linear fall to 0 at `total_steps`.
     pub fn linear(warmup_steps: u32, total_steps: u32) -> Result<Self, Error> {
-        check_range("warmup_steps", f64::from(warmup_steps), 0.0, f64::from(total_steps))?;
+        check_range("warmup_steps", warmup_steps, 0..=total_steps)?;
         Ok(Self { warmup_steps, total_steps })
     }
 
     /// Number of steps before the full rate is reached.
     pub const fn warmup_steps(self) -> u32 {
         self.warmup_steps
-    }
-
-    /// The step at which the rate has fallen to 0.
-    pub const fn total_steps(self) -> u32 {
-        self.total_steps
     }
 
     /// Multiplier of the base rate at `step`, in `[0, 1]`.

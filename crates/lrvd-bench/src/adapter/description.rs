@@ -6,6 +6,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, bail};
 use lrvd_burn::files::is_file;
+use lrvd_core::error::check_range;
 use lrvd_core::metrics::RiskCoverage;
 use lrvd_models::deberta::Pooling;
 use serde::{Deserialize, Serialize};
@@ -448,11 +449,7 @@ impl TrainSettings {
 }
 
 pub(super) fn check_draws(draws: usize) -> Result<()> {
-    if draws > MAX_DRAWS {
-        let (name, value, high) = ("draws", draws as f64, MAX_DRAWS as f64);
-        return Err(lrvd_core::Error::OutOfRange { name, value, low: 0.0, high }.into());
-    }
-    Ok(())
+    Ok(check_range("draws", draws, 0..=MAX_DRAWS)?)
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use anyhow::bail;
+use lrvd_core::error::check_range;
 use serde_json::{Value, json};
 
 use super::kind::{Defaults, Profile, Suite};
@@ -84,14 +85,8 @@ impl SuiteOptions {
         no_repeats("task", &self.tasks, |t| t.name().to_owned())?;
         no_repeats("method", &self.methods, ToString::to_string)?;
         no_repeats("seed", &self.seeds, ToString::to_string)?;
-        if let Some(&seed) = self.seeds.iter().find(|&&seed| seed > MAX_SEED) {
-            return Err(lrvd_core::Error::OutOfRange {
-                name: "seed",
-                value: seed as f64,
-                low: 0.0,
-                high: MAX_SEED as f64,
-            }
-            .into());
+        for &seed in &self.seeds {
+            check_range("seed", seed, 0..=MAX_SEED)?;
         }
         Ok(self)
     }

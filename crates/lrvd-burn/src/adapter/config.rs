@@ -1,6 +1,6 @@
-//! What to attach to a layer, and with which initial values.
+//! Configuration of an adapter: its kind, sizes and initial values.
 
-use lrvd_core::error::check_range;
+use lrvd_core::error::{above, above_up_to, check_range};
 use lrvd_core::noise::{NoiseKey, module_id};
 use lrvd_core::posterior::{INITIAL_LOG_VARIANCE, VariationalFamily};
 use serde::{Deserialize, Serialize};
@@ -97,27 +97,27 @@ impl Default for AdapterConfig {
 impl AdapterConfig {
     /// Checks that every number is in its range.
     pub fn check(&self) -> Result<(), lrvd_core::Error> {
-        check_range("rank", self.rank as f64, 1.0, 65_536.0)?;
-        check_range("lora_alpha", self.lora_alpha, f64::MIN_POSITIVE, f64::MAX)?;
-        check_range("dropout", self.dropout, 0.0, 1.0 - f64::EPSILON)?;
+        check_range("rank", self.rank, 1..=65_536)?;
+        check_range("lora_alpha", self.lora_alpha, above(0.0))?;
+        check_range("dropout", self.dropout, 0.0..1.0)?;
         match self.kind {
-            AdapterKind::Lora { b_bound } => check_range("b_bound", b_bound, 0.0, 1.0),
+            AdapterKind::Lora { b_bound } => check_range("b_bound", b_bound, 0.0..=1.0),
             AdapterKind::AdaLora => Ok(()),
             AdapterKind::Variational { initial, .. } => {
-                check_range("initial", initial, -30.0, 10.0)
+                check_range("initial", initial, -30.0..=10.0)
             }
             AdapterKind::BayesByBackprop { rho, rho_std, mean_std, .. } => {
-                check_range("rho", rho, -30.0, 10.0)?;
-                check_range("rho_std", rho_std, 0.0, 10.0)?;
-                mean_std.map_or(Ok(()), |std| check_range("mean_std", std, f64::MIN_POSITIVE, 10.0))
+                check_range("rho", rho, -30.0..=10.0)?;
+                check_range("rho_std", rho_std, 0.0..=10.0)?;
+                mean_std.map_or(Ok(()), |std| check_range("mean_std", std, above_up_to(0.0, 10.0)))
             }
             AdapterKind::Blob { epsilon } | AdapterKind::ScalaBl { epsilon } => {
-                check_range("epsilon", epsilon, f64::MIN_POSITIVE, 1.0)
+                check_range("epsilon", epsilon, above_up_to(0.0, 1.0))
             }
-            AdapterKind::CLora { hidden } => check_range("hidden", hidden as f64, 1.0, 65_536.0),
+            AdapterKind::CLora { hidden } => check_range("hidden", hidden, 1..=65_536),
             AdapterKind::LoraEnsemble { members, gain } => {
-                check_range("members", members as f64, 1.0, 4096.0)?;
-                check_range("gain", gain, f64::MIN_POSITIVE, 1e6)
+                check_range("members", members, 1..=4096)?;
+                check_range("gain", gain, above_up_to(0.0, 1e6))
             }
         }
     }

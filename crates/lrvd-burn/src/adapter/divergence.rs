@@ -5,7 +5,7 @@
 
 use burn::tensor::{DType, FloatDType, Tensor, activation};
 use lrvd_core::baselines::{ElementReduction, ScaleMixture};
-use lrvd_core::error::check_range;
+use lrvd_core::error::{above_up_to, check_range};
 use lrvd_core::kl::{ArdScales, K1, K2, K3, KlReduction};
 use lrvd_core::noise::Stream;
 use lrvd_core::posterior::{EPS_MEAN, VariationalFamily};
@@ -18,7 +18,7 @@ use crate::error::Error;
 use crate::ops::{kl_log_uniform, standard_normal};
 use crate::sampling::Pass;
 
-/// How the scales of the hierarchical prior are treated.
+/// Treatment of the scales of the hierarchical prior.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
@@ -35,7 +35,7 @@ pub enum ArdHyper {
     },
 }
 
-/// The prior that the posterior is held against.
+/// Prior of the posterior's means and noise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
@@ -60,8 +60,8 @@ impl Prior {
     /// Checks the ranges, and that the divergence from this prior is finite for a posterior of the family.
     pub(crate) fn check(self, family: VariationalFamily) -> Result<(), lrvd_core::Error> {
         if let Self::Ard { hyper: ArdHyper::InverseGamma { shape, rate }, .. } = self {
-            check_range("hyper.shape", shape, f64::MIN_POSITIVE, 1e6)?;
-            check_range("hyper.rate", rate, f64::MIN_POSITIVE, 1e6)?;
+            check_range("hyper.shape", shape, above_up_to(0.0, 1e6))?;
+            check_range("hyper.rate", rate, above_up_to(0.0, 1e6))?;
         }
         if family == VariationalFamily::NoiseToSignal && self != Self::LogUniform {
             let reason = format!(
@@ -175,7 +175,9 @@ fn kl_from_ard(
 ) -> Option<Tensor<1>> {
     // Per random factor: width n, second moment Q = Σ(μ² + σ²) and Σ ln σ², each `[rank]`.
     let groups = factors.into_iter().map(|f| {
-        let (width, ones, log_variance) = (f.width(), f.mean.ones_like(), f.log_variance());
+        let width = f.width();
+        let ones = f.mean.ones_like();
+        let log_variance = f.log_variance();
         let sum = |t: Tensor<2>| t.sum_dim(f.axis).squeeze_dim::<1>(f.axis);
         let q = sum(f.mean.square() + log_variance.clone().exp() * ones.clone());
         (width, q, sum(log_variance * ones))

@@ -42,10 +42,9 @@ impl Default for AdamWConfig {
 impl AdamWConfig {
     /// Checks that both averages forget and that nothing is subtracted from the denominator.
     pub fn check(&self) -> Result<(), lrvd_core::Error> {
-        let below_one = 1.0 - f64::EPSILON;
-        check_range("optimizer.beta1", self.beta1, 0.0, below_one)?;
-        check_range("optimizer.beta2", self.beta2, 0.0, below_one)?;
-        check_range("optimizer.epsilon", self.epsilon, 0.0, 1.0)
+        check_range("optimizer.beta1", self.beta1, 0.0..1.0)?;
+        check_range("optimizer.beta2", self.beta2, 0.0..1.0)?;
+        check_range("optimizer.epsilon", self.epsilon, 0.0..=1.0)
     }
 }
 
@@ -95,8 +94,8 @@ impl ParameterGroups {
             ("head.learning_rate", "head.weight_decay", self.head),
             ("backbone.learning_rate", "backbone.weight_decay", self.backbone),
         ] {
-            check_range(rate, group.learning_rate, 0.0, LARGEST)?;
-            check_range(decay, group.weight_decay, 0.0, LARGEST)?;
+            check_range(rate, group.learning_rate, 0.0..=LARGEST)?;
+            check_range(decay, group.weight_decay, 0.0..=LARGEST)?;
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use lrvd_core::svd::singular_factors;
+use lrvd_core::update::singular_factors;
 
 use super::adapter::{PeftAdapter, PeftModule, exact_alpha};
 use super::config::{PeftConfig, PeftMethod};

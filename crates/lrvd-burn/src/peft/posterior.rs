@@ -1,5 +1,4 @@
-//! The variational posterior of an adapter: which family, with which parameters, of which modules, in
-//! `lrvd_posterior.safetensors` beside the adapter.
+//! The variational posterior of an adapter: family, parameters and modules, in `lrvd_posterior.safetensors` next to the adapter.
 //!
 //! The means are the factors of the adapter itself; a reader that knows nothing of this file gets
 //! the posterior mean.
@@ -101,12 +100,12 @@ fn read_name<'de, T: Named, D: Deserializer<'de>>(deserializer: D) -> Result<T, 
     })
 }
 
-/// What the header keeps of the run that trained a posterior; what is `None` is not in the file.
+/// Settings of the run that trained a posterior, for the header; a field that is `None` is not in the file.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct PosteriorRun {
-    /// How noise entered the forward pass in training.
+    /// Scheme of the noise in training.
     pub scheme: Option<Scheme>,
-    /// What the statistic of a rank is.
+    /// Aggregate of the statistic of a rank.
     pub statistic: Option<StatisticAggregate>,
     /// Ranks with a statistic at or above this were pruned, in nats.
     pub log_alpha_threshold: Option<f64>,
@@ -116,7 +115,7 @@ pub struct PosteriorRun {
     pub seed: Option<u64>,
 }
 
-/// What the header says of one module.
+/// Entry of one module in the header.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PosteriorModuleHeader {
@@ -133,11 +132,10 @@ pub struct PosteriorModuleHeader {
 #[serde(deny_unknown_fields)]
 pub struct PosteriorHeader {
     pub(super) schema_version: u32,
-    /// How the variance is tied.
+    /// Ties of the variances.
     #[serde(serialize_with = "write_name", deserialize_with = "read_name")]
     pub family: VariationalFamily,
-    /// How noise entered the forward pass in training; the cross term of moment matching is not
-    /// kept, and reads as exact.
+    /// Scheme of the noise in training; the cross term of moment matching is not kept, and reads as exact.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -145,7 +143,7 @@ pub struct PosteriorHeader {
         deserialize_with = "read_known"
     )]
     pub scheme: Option<Scheme>,
-    /// What the statistic of a rank is.
+    /// Aggregate of the statistic of a rank.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub statistic: Option<StatisticAggregate>,
     /// Ranks with a statistic at or above this were pruned, in nats.
@@ -199,7 +197,7 @@ impl PosteriorHeader {
 /// A posterior on the host.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PeftPosterior {
-    /// What the file says of the run.
+    /// Header of the file.
     pub header: PosteriorHeader,
     /// Parameters of modules with a rank, by module path and name:
     ///
@@ -296,7 +294,7 @@ impl PeftPosterior {
         noise.map(Some)
     }
 
-    /// Writes the posterior beside the adapter it belongs to, atomically. What could not be read back is not written.
+    /// Writes the posterior next to its adapter, atomically. A posterior that could not be read back is an error.
     pub fn write(&self, dir: impl AsRef<Path>, adapter: &PeftAdapter) -> Result<(), Error> {
         self.check_against(adapter)?;
         let path = dir.as_ref().join(POSTERIOR_FILE);
@@ -307,7 +305,7 @@ impl PeftPosterior {
         write_safetensors(path, &self.tensors, &BTreeMap::from(metadata))
     }
 
-    /// Reads the posterior beside an adapter and checks it against that adapter, which must be the one that was written
+    /// Reads the posterior next to an adapter and checks it against that adapter, which must be the one that was written
     /// with it in the ragged layout: the uniform layout pads ranks and moves scales, and the variances are then no
     /// longer those of its factors.
     pub fn read(dir: impl AsRef<Path>, adapter: &PeftAdapter) -> Result<Self, Error> {
@@ -397,7 +395,7 @@ pub fn attach_posterior(
     }
     model.visit_layers_mut(&mut |path, layer| {
         let Some(module) = header.modules.get(path) else { return };
-        let (initial_rank, scaling) = (module.initial_rank, module.scaling);
+        let PosteriorModuleHeader { initial_rank, scaling, .. } = *module;
         match layer.detach() {
             Some(Adapter::LowRank(mut adapter)) => {
                 adapter.extension = placed.remove(path).flatten().map(Extension::Gaussian);

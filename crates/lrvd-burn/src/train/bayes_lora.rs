@@ -128,7 +128,7 @@ impl<M: Model> Method<M> for BayesLoraMethod {
     fn setup(&self, config: &TrainConfig) -> Result<Setup, Error> {
         let Self { posterior, weight_decay, .. } = *self;
         posterior.check()?;
-        check_range("weight_decay", weight_decay, 0.0, 1e6)?;
+        check_range("weight_decay", weight_decay, 0.0..=1e6)?;
         let scheme = posterior.scheme();
         let mut setup = Setup { scheme, ..Setup::new(posterior.adapter(), config) };
         setup.groups.adapter.weight_decay = weight_decay;

@@ -1,6 +1,6 @@
 //! The settings of a run that do not depend on its method.
 
-use lrvd_core::error::check_range;
+use lrvd_core::error::{above, check_range};
 use lrvd_core::schedule::LrSchedule;
 use serde::{Deserialize, Serialize};
 
@@ -61,13 +61,13 @@ impl Default for TrainConfig {
 impl TrainConfig {
     /// Checks every range, and returns the factor of every learning rate by step.
     pub fn check(&self) -> Result<LrSchedule, lrvd_core::Error> {
-        check_range("steps", self.steps as f64, 1.0, 1e9)?;
+        check_range("steps", self.steps, 1..=1_000_000_000)?;
         check_seed(self.seed)?;
-        check_range("evaluate_every", self.evaluate_every as f64, 1.0, 1e9)?;
-        check_range("patience", self.patience.unwrap_or(1) as f64, 1.0, 1e9)?;
-        check_range("warmup_ratio", self.warmup_ratio, 0.0, 1.0)?;
+        check_range("evaluate_every", self.evaluate_every, 1..=1_000_000_000)?;
+        check_range("patience", self.patience.unwrap_or(1), 1..=1_000_000_000)?;
+        check_range("warmup_ratio", self.warmup_ratio, 0.0..=1.0)?;
         if let Some(clip) = self.gradient_clip {
-            check_range("gradient_clip", clip, f64::MIN_POSITIVE, f64::MAX)?;
+            check_range("gradient_clip", clip, above(0.0))?;
         }
         self.optimizer.check()?;
         self.groups.check()?;

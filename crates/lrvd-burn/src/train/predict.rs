@@ -50,8 +50,7 @@ impl DrawPolicy {
 
     /// Checks every range.
     pub fn check(&self) -> Result<(), lrvd_core::Error> {
-        let (low, high) = (*Self::CASCADE.start(), *Self::CASCADE.end());
-        self.cascade.map_or(Ok(()), |margin| check_range("cascade", margin, low, high))
+        self.cascade.map_or(Ok(()), |margin| check_range("cascade", margin, Self::CASCADE))
     }
 
     /// The first setting that has no meaning without draws, if one is set.

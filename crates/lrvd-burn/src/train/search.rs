@@ -83,12 +83,12 @@ impl RankSearch {
     /// Checks the ranges, and that adapters of `setup` can be searched, and takes their updates off `model`: it is trained as LoRA
     /// first.
     pub(super) fn prepare(&self, setup: &Setup, model: &mut impl NamedModule) -> Result<(), Error> {
-        check_range("search.margin", self.margin, 0.0, 1e3)?;
-        check_range("search.refine_steps", self.refine_steps as f64, 0.0, 1e9)?;
-        check_range("search.refine_rate", self.refine_rate, 0.0, 1e3)?;
-        check_range("log_alpha", self.log_alpha, -20.0, 20.0)?;
-        check_range("noise", self.noise, 0.0, 1e6)?;
-        check_range("search.min_rank", self.min_rank as f64, 0.0, setup.adapter.rank as f64)?;
+        check_range("search.margin", self.margin, 0.0..=1e3)?;
+        check_range("search.refine_steps", self.refine_steps, 0..=1_000_000_000)?;
+        check_range("search.refine_rate", self.refine_rate, 0.0..=1e3)?;
+        check_range("log_alpha", self.log_alpha, -20.0..=20.0)?;
+        check_range("noise", self.noise, 0.0..=1e6)?;
+        check_range("search.min_rank", self.min_rank, 0..=setup.adapter.rank)?;
         if setup.posterior.is_none() {
             return Err(Error::NoPosterior);
         }

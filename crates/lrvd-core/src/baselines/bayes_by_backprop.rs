@@ -13,7 +13,7 @@
 //!
 //! Source: Blundell et al. 2015, arXiv:1505.05424; Wang et al. 2024, BLoB, arXiv:2406.11675, theorems 3.1 and 3.2.
 
-use crate::error::{Error, check_range};
+use crate::error::{Error, above, check_range};
 
 /// `rho` at which Bayes by backprop starts here: `sigma = 0.0025`, small against the weights.
 pub const INITIAL_RHO: f64 = -6.0;
@@ -60,9 +60,9 @@ pub struct ScaleMixture {
 impl ScaleMixture {
     /// A checked mixture.
     pub fn new(weight: f64, first_std_dev: f64, second_std_dev: f64) -> Result<Self, Error> {
-        check_range("weight", weight, 0.0, 1.0)?;
-        check_range("first_std_dev", first_std_dev, f64::MIN_POSITIVE, f64::MAX)?;
-        check_range("second_std_dev", second_std_dev, f64::MIN_POSITIVE, f64::MAX)?;
+        check_range("weight", weight, 0.0..=1.0)?;
+        check_range("first_std_dev", first_std_dev, above(0.0))?;
+        check_range("second_std_dev", second_std_dev, above(0.0))?;
         Ok(Self { weight, first_std_dev, second_std_dev })
     }
 

@@ -3,7 +3,7 @@
 //! All weights multiply the KL of the whole posterior, which is added to the **mean** negative log-likelihood of a minibatch. They follow a
 //! cycle: step `t`, counted from 0, has place `i = t mod M + 1` in a cycle of `M` steps.
 
-use crate::error::{Error, check_range};
+use crate::error::{Error, above, check_range};
 
 /// The base of BLoB's cycle length: `M_c = ⌊100·n^(π/gamma)/(processes·batch)⌋`.
 const CYCLE_BASE: f64 = 100.0;
@@ -12,7 +12,7 @@ pub const GAMMA: f64 = 8.0;
 
 /// The place of a step in its cycle, counted from 1.
 fn place(step: u64, cycle: u32) -> Result<f64, Error> {
-    check_range("cycle", f64::from(cycle), 1.0, f64::from(u32::MAX))?;
+    check_range("cycle", cycle, 1..)?;
     Ok((step % u64::from(cycle)) as f64 + 1.0)
 }
 
@@ -60,13 +60,13 @@ pub fn rising_weight(step: u64, cycle: u32) -> Result<f64, Error> {
 ///
 /// `gamma` is not positive and finite, a count is 0, or the cycle would not have between 1 and `u32::MAX` minibatches.
 pub fn rescaled_cycle(n: usize, gamma: f64, processes: usize, batch: usize) -> Result<u32, Error> {
-    check_range("n", n as f64, 1.0, f64::MAX)?;
-    check_range("gamma", gamma, f64::MIN_POSITIVE, f64::MAX)?;
-    check_range("processes", processes as f64, 1.0, f64::MAX)?;
-    check_range("batch", batch as f64, 1.0, f64::MAX)?;
+    check_range("n", n, 1..)?;
+    check_range("gamma", gamma, above(0.0))?;
+    check_range("processes", processes, 1..)?;
+    check_range("batch", batch, 1..)?;
     let examples = CYCLE_BASE * (n as f64).powf(std::f64::consts::PI / gamma);
     let cycle = (examples / (processes as f64 * batch as f64)).floor();
-    check_range("cycle", cycle, 1.0, f64::from(u32::MAX))?;
+    check_range("cycle", cycle, 1.0..=f64::from(u32::MAX))?;
     Ok(cycle as u32)
 }
 

@@ -41,7 +41,7 @@ pub struct ScalaBlBasis {
 /// The signs of singular vectors are arbitrary; so is a rotation among equal singular values.
 pub fn scala_bl_basis(a: &[f64], rank: usize) -> Result<ScalaBlBasis, Error> {
     let d_in = row_count("a", a, rank)?;
-    check_range("rank", rank as f64, 0.0, d_in as f64)?;
+    check_range("rank", rank, 0..=d_in)?;
     let parts = svd(a, rank, d_in);
     if parts.values.iter().any(|&s| s <= 0.0 || !s.is_finite()) {
         return Err(Error::undefined("a", "is singular to working precision"));

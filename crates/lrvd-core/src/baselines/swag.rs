@@ -100,7 +100,7 @@ impl Swag {
         diagonal_noise: &[f64],
         deviation_noise: &[f64],
     ) -> Result<Vec<f64>, Error> {
-        check_range("scale", scale, 0.0, f64::MAX)?;
+        check_range("scale", scale, 0.0..)?;
         let k = self.n_deviations();
         check_length("diagonal_noise", diagonal_noise.len(), self.mean.len())?;
         check_length("deviation_noise", deviation_noise.len(), k)?;

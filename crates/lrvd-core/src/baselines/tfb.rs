@@ -64,7 +64,7 @@ impl RotatedAdapter {
     /// in the output has no noise either: the published code divides by `d_i + 1e-6`, whose product with
     /// `d_i` tends to the same.
     pub fn noise_std_dev(&self, sigma_q: f64) -> Result<Vec<f64>, Error> {
-        check_range("sigma_q", sigma_q, 0.0, f64::MAX)?;
+        check_range("sigma_q", sigma_q, 0.0..)?;
         let floor = SINGULAR_FLOOR * self.singular_values.first().copied().unwrap_or(0.0);
         let std_dev = |&d: &f64| if d > floor { sigma_q / d } else { 0.0 };
         Ok(self.singular_values.iter().map(std_dev).collect())
@@ -111,8 +111,8 @@ pub fn largest_admissible<E: From<Error>>(
     answer: SearchAnswer,
     mut admissible: impl FnMut(f64) -> Result<bool, E>,
 ) -> Result<Option<f64>, E> {
-    check_range("low", low, -f64::MAX, f64::MAX)?;
-    check_range("high", high, low, f64::MAX)?;
+    check_range("low", low, ..)?;
+    check_range("high", high, low..)?;
     let mut found = match answer {
         SearchAnswer::LastAdmissible => None,
         SearchAnswer::LastViolating => Some(high),

@@ -177,10 +177,14 @@ mod tests {
 
     #[test]
     fn mistakes_are_named() {
-        let new = |c: &[f64], k: &[bool]| ReliabilityDiagram::new(c, k).unwrap_err();
-        assert_eq!(new(&[], &[]), Error::length("confidence", 0, "at least 1"));
-        assert_eq!(new(&[0.5], &[]), Error::length("correct", 0, "1 as `confidence`"));
-        assert!(matches!(new(&[0.5, 1.1], &[true; 2]), Error::Entry { index: 1, .. }));
-        assert!(matches!(new(&[f64::NAN], &[true]), Error::Entry { index: 0, .. }));
+        for (confidence, correct, message) in [
+            (&[][..], &[][..], "`confidence` has length 0, expected at least 1"),
+            (&[0.5], &[], "`correct` has length 0, expected 1 as `confidence`"),
+            (&[0.5, 1.1], &[true; 2], "`confidence` is 1.1 at index 1, expected 0..=1.0001"),
+            (&[f64::NAN], &[true], "`confidence` is NaN at index 0, expected 0..=1.0001"),
+        ] {
+            let error = ReliabilityDiagram::new(confidence, correct).unwrap_err();
+            assert_eq!(error.to_string(), message);
+        }
     }
 }

@@ -1,11 +1,10 @@
-//! Measures of predictions: how good, how calibrated and how uncertain they are.
+//! Measures of predictions: accuracy, calibration and uncertainty.
 //!
 //! Everything reads row-major `[n, n_classes]` slices of probabilities (or log-probabilities) in `f64`, and class
 //! indices. Inputs are checked once, where they enter; what cannot be computed is an [`Error`](crate::Error), never NaN.
 
 mod calibration;
 mod comparison;
-mod decision;
 mod outliers;
 mod predictions;
 mod probability;
@@ -14,14 +13,13 @@ mod statistics;
 
 pub use calibration::{ReliabilityBin, ReliabilityDiagram, ece_floor};
 pub use comparison::{Difference, LEVEL, groups_p, holm, pseudo_values};
-pub use decision::{choice_confidence, expected_level, score_confidence};
 pub use outliers::{ClassDistance, ClassMoments, conformal_p, conformal_radius};
 pub use predictions::{NLL_FLOOR, Predictions, Score};
 pub use probability::{
-    ROW_SUM_TOLERANCE, Uncertainty, argmax_rows, free_energy, log_softmax, mean_probability,
-    softmax, uncertainty,
+    ROW_SUM_TOLERANCE, Uncertainty, argmax_rows, choice_confidence, expected_level, free_energy,
+    log_softmax, mean_probability, score_confidence, softmax, uncertainty,
 };
 pub use selective::{RiskCoverage, RiskCoveragePoint};
 pub use statistics::{
-    Aurocs, auroc, average_ranks, mean, mean_and_variance, pearson, r_squared, sample_sd, spearman,
+    Aurocs, auroc, mean, mean_and_variance, pearson, r_squared, sample_sd, spearman,
 };

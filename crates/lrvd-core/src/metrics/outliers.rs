@@ -196,7 +196,7 @@ pub fn conformal_p(calibration: &[f64], score: f64) -> f64 {
 /// Source: Vovk et al. 2005: Algorithmic Learning in a Random World, section 2.2; Lei et al. 2018, arXiv:1604.04173 (split
 /// conformal prediction).
 pub fn conformal_radius(residuals: &[f64], level: f64) -> Result<Option<f64>, Error> {
-    check_range("level", level, 0.0, 1.0)?;
+    check_range("level", level, 0.0..=1.0)?;
     check_finite("residuals", residuals)?;
     let k = ((residuals.len() + 1) as f64 * level).ceil() as usize;
     let mut sizes: Vec<f64> = residuals.iter().map(|residual| residual.abs()).collect();

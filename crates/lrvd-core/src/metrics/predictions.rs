@@ -212,7 +212,7 @@ impl<'a> Predictions<'a> {
     }
 
     fn check_two_classes(&self) -> Result<(), Error> {
-        check_range("n_classes", self.n_classes as f64, 2.0, 2.0)
+        check_range("n_classes", self.n_classes, 2..=2)
     }
 
     fn outcomes(&self) -> Outcomes {

@@ -1,6 +1,8 @@
-//! Probabilities from logits, averaged over Monte Carlo draws, and their uncertainty.
+//! Probabilities from logits, averaged over Monte Carlo draws, with their uncertainty and confidence.
 
-use crate::error::{Error, at_least_one_row, check_all_in, check_finite, check_range};
+use crate::error::{
+    Error, at_least_one_row, check_all_in, check_at_least, check_finite, check_range,
+};
 
 /// Largest distance of a row's sum from 1. Wide enough for a softmax in `f32` over tens of thousands of classes,
 /// narrow enough to catch logits, percentages and dropped columns.
@@ -136,6 +138,47 @@ pub fn argmax_rows(scores: &[f64], n_classes: usize) -> Result<Vec<usize>, Error
     Ok(scores.chunks_exact(n_classes).map(argmax).collect())
 }
 
+/// Confidence of a choice among `n` options: how far the largest probability is above that of a guess.
+///
+/// ```text
+/// (p_max − 1/n) / (1 − 1/n)                       0 of a uniform row, 1 of a certain one
+/// ```
+///
+/// `probabilities` is one row of at least two.
+pub fn choice_confidence(probabilities: &[f64]) -> Result<f64, Error> {
+    let n = check_row(probabilities)?;
+    let most = probabilities.iter().copied().fold(0.0, f64::max);
+    Ok(((most - 1.0 / n) / (1.0 - 1.0 / n)).clamp(0.0, 1.0))
+}
+
+/// Confidence of a score on levels `0..n`: how close its probabilities are to their mode, against a uniform row's
+/// distance from its centre.
+///
+/// ```text
+/// max(0, 1 − Σ_i p_i·|i − mode| / u),      u = 1/n·Σ_i |i − (n − 1)/2|
+/// ```
+///
+/// The mode is the first of the most probable levels. `probabilities` is one row of at least two.
+pub fn score_confidence(probabilities: &[f64]) -> Result<f64, Error> {
+    let n = check_row(probabilities)?;
+    let mode = argmax_rows(probabilities, probabilities.len())?[0] as f64;
+    let levels = || (0..probabilities.len()).map(|level| level as f64);
+    let spread: f64 = levels().zip(probabilities).map(|(i, p)| p * (i - mode).abs()).sum();
+    let uniform = levels().map(|i| (i - (n - 1.0) / 2.0).abs()).sum::<f64>() / n;
+    Ok((1.0 - spread / uniform).clamp(0.0, 1.0))
+}
+
+/// Expected level `Σ_i i·p_i` of one row.
+pub fn expected_level(probabilities: &[f64]) -> f64 {
+    probabilities.iter().enumerate().map(|(level, p)| level as f64 * p).sum()
+}
+
+fn check_row(probabilities: &[f64]) -> Result<f64, Error> {
+    check_at_least("probabilities", probabilities.len(), 2)?;
+    check_all_in("probabilities", probabilities, 0.0, 1.0)?;
+    Ok(probabilities.len() as f64)
+}
+
 pub(super) fn argmax(row: &[f64]) -> usize {
     (1..row.len()).fold(0, |best, c| if row[c] > row[best] { c } else { best })
 }
@@ -153,7 +196,7 @@ fn draw_width(log_probabilities: &[f64], n_draws: usize, n_classes: usize) -> Re
 
 /// The number of rows of each draw in `len` values, `[n_draws, n, n_classes]`.
 fn check_draws(name: &str, len: usize, n_draws: usize, n_classes: usize) -> Result<usize, Error> {
-    check_range("n_draws", n_draws as f64, 1.0, f64::MAX)?;
+    check_range("n_draws", n_draws, 1..)?;
     let rows = at_least_one_row(name, len, "n_classes", n_classes)?;
     if !rows.is_multiple_of(n_draws) {
         let expected = format!("a multiple of `n_draws x n_classes` = {}", n_draws * n_classes);
@@ -271,5 +314,24 @@ mod tests {
         let sum = error_of(&[half, -0.1], 1, 2).to_string();
         assert!(sum.starts_with("`row sum of log_probabilities` is 1.4"), "{sum}");
         assert!(sum.ends_with("at index 0, expected 1 within 0.0001"), "{sum}");
+    }
+
+    /// Values of `choice_confidence` and `score_confidence` of the Python package jevcompat 0.1.1.
+    #[test]
+    fn confidences_are_those_of_the_published_checker() {
+        for (row, choice, score) in [
+            (&[0.88, 0.12][..], 0.76, 0.76),
+            (&[0.5, 0.3, 0.2], 0.25, 0.0),
+            (&[0.25; 4], 0.0, 0.0),
+            (&[0.0, 1.0, 0.0], 1.0, 1.0),
+            (&[0.1, 0.49, 0.41], 0.235, 0.235),
+            (&[0.05, 0.05, 0.1, 0.2, 0.6], 0.5, 0.375),
+            (&[0.3, 0.2, 0.2, 0.3], 0.066_666_666_666_666_65, 0.0),
+        ] {
+            assert!((choice_confidence(row).unwrap() - choice).abs() < 1e-12, "{row:?}");
+            assert!((score_confidence(row).unwrap() - score).abs() < 1e-12, "{row:?}");
+        }
+        assert!((expected_level(&[0.1, 0.49, 0.41]) - 1.31).abs() < 1e-12);
+        assert!(choice_confidence(&[1.0]).is_err() && score_confidence(&[0.5, 1.5]).is_err());
     }
 }

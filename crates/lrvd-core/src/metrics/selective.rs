@@ -116,8 +116,8 @@ impl RiskCoverage {
     /// Source: Bretz et al. 2011, doi:10.1002/bimj.201000239 (the fallback procedure, of Wiens 2003); Angelopoulos et al. 2021,
     /// Learn then Test, arXiv:2110.01052 (family-wise tests of thresholds); Geifman, El-Yaniv 2017, arXiv:1705.08500 (the problem).
     pub fn certified(&self, target: f64, delta: f64) -> Result<Option<RiskCoveragePoint>, Error> {
-        check_range("target", target, 0.0, 1.0)?;
-        check_range("delta", delta, 0.0, 1.0)?;
+        check_range("target", target, 0.0..=1.0)?;
+        check_range("delta", delta, 0.0..=1.0)?;
         // A probability is positive, also one that underflows. The second condition follows from the third one for levels up to
         // about a half.
         let certifies = |errors: usize, n: usize, level: f64| {

@@ -1,6 +1,6 @@
 //! A whole run of the allocator, step by step, against PEFT's `RankAllocator`.
 //!
-//! How `allocator.json` was made is in its `generator` field.
+//! The field `generator` of `allocator.json` describes its origin.
 
 use lrvd_core::adalora::{
     AdaLoraAllocator, AdaLoraConfig, TripletShape, TripletValues, orthogonality,

@@ -1,7 +1,7 @@
 //! Next-token selection: greedy, temperature, top-p.
 
 use lrvd_core::Error;
-use lrvd_core::error::check_range;
+use lrvd_core::error::{above_up_to, check_range};
 use lrvd_core::noise::{Generator, NoiseKey};
 
 /// Mixed into a seed, so that sampled tokens share no random number with weight draws.
@@ -33,8 +33,8 @@ pub struct TokenSampling {
 impl TokenSampling {
     /// Checks every range; [`Error::OutOfRange`] names the field.
     pub fn check(&self) -> Result<(), Error> {
-        check_range("temperature", self.temperature, 1e-3, 1e3)?;
-        check_range("top_p", self.top_p, f64::MIN_POSITIVE, 1.0)
+        check_range("temperature", self.temperature, 1e-3..=1e3)?;
+        check_range("top_p", self.top_p, above_up_to(0.0, 1.0))
     }
 }
 
@@ -87,7 +87,7 @@ impl NextTokenDistribution {
             let weights: Vec<f64> = logits.iter().map(weight).collect();
             // A logit that is not finite makes one of the sums so.
             for value in [most, total, moment] {
-                check_range("logits", value, f64::MIN, f64::MAX)?;
+                check_range("logits", value, ..)?;
             }
             expected_entropy += (total.ln() - moment / total) / count;
             let share = 1.0 / (total * count);

@@ -3,10 +3,10 @@
 use anyhow::{Context, Result, ensure};
 use lrvd_burn::files::WeightStore;
 use lrvd_core::Factors;
-use lrvd_core::energy::UpdateEnergy;
 use lrvd_core::linalg::{Svd, dot, identity, svd, times, times_transposed, transposed_times};
 use lrvd_core::metrics::Predictions;
 use lrvd_core::moments::{CrossTerm, Moments, moments};
+use lrvd_core::update::UpdateEnergy;
 use serde_json::Value;
 
 use crate::bayes::{FAMILIES, FORMULA, factors, posterior};

@@ -273,7 +273,7 @@ impl Gaussian {
     /// Standard deviations of A `[d_input | 1, rank]` and of B `[rank, d_output | 1]`, ready to broadcast against the factors;
     /// `None` where B is not random.
     ///
-    /// Those of [`NoiseMap::Relative`] have the sign of the mean, which gives the same distribution.
+    /// Deviations of [`NoiseMap::Relative`] have the sign of the mean, which gives the same distribution.
     pub fn deviations(&self, a: &Tensor<2>, b: &Tensor<2>) -> (Tensor<2>, Option<Tensor<2>>) {
         let (std_a, std_b) = match &self.parameter {
             NoiseParameter::Rank(p) => {

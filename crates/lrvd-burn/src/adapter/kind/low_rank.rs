@@ -20,7 +20,7 @@ pub(super) const E: ParameterSchema = ParameterSchema::mean("lora_E", &[Axis::Ra
 /// Standard deviations of A and of B, each broadcastable against its factor; `None` if B is not random.
 pub(in crate::adapter) type Deviations = (Tensor<2>, Option<Tensor<2>>);
 
-/// Factors of a low-rank update, and what a kind adds to them.
+/// Factors of a low-rank update, with the extension of a kind.
 ///
 /// # Formula
 ///
@@ -33,7 +33,7 @@ pub struct LowRankAdapter {
     pub a: Param<Tensor<2>>,
     /// Up-projection (posterior mean), `[rank, d_output]`; `lora_B`, transposed.
     pub b: Param<Tensor<2>>,
-    /// What stands between or around the factors; `None` for plain LoRA.
+    /// Noise or singular values; `None` for plain LoRA.
     pub extension: Option<Extension>,
     /// The factor `c`, which belongs to the initial rank and never changes, also not when ranks are pruned.
     pub scaling: f64,

@@ -1,6 +1,6 @@
 //! Curvature of one LoRA matrix: a Kronecker product, with a factor of few columns on the wide side.
 
-use crate::error::{Error, check_length, check_range, row_count};
+use crate::error::{Error, above, check_length, check_range, row_count};
 use crate::linalg::{dot, scaled, svd, symmetric_eigen, times, times_transposed, transpose};
 use crate::special::compensated_sum;
 
@@ -193,7 +193,7 @@ impl Form {
 }
 
 pub(super) fn check_precision(prior_precision: f64) -> Result<(), Error> {
-    check_range("prior_precision", prior_precision, f64::MIN_POSITIVE, f64::MAX)
+    check_range("prior_precision", prior_precision, above(0.0))
 }
 
 /// Columns kept of a wide factor.
@@ -222,7 +222,7 @@ pub struct WideFactor {
 impl WideFactor {
     /// Nothing gathered yet, with at most `n_columns` columns ([`LOW_RANK`] in the published code).
     pub fn new(width: usize, n_columns: usize) -> Result<Self, Error> {
-        check_range("n_columns", n_columns as f64, 1.0, f64::MAX)?;
+        check_range("n_columns", n_columns, 1..)?;
         Ok(Self { width, n_columns, columns: Vec::new() })
     }
 
@@ -243,7 +243,7 @@ impl WideFactor {
     /// The factor times `weight`, `Q·Qᵀ ← weight·Q·Qᵀ`: the data's scale, applied once at the end.
     #[must_use = "the scaled factor is returned"]
     pub fn scaled_by(&self, weight: f64) -> Result<Self, Error> {
-        check_range("weight", weight, 0.0, f64::MAX)?;
+        check_range("weight", weight, 0.0..)?;
         Ok(Self { columns: scaled(&self.columns, weight.sqrt()), ..*self })
     }
 

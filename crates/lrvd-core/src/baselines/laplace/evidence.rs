@@ -1,7 +1,7 @@
 //! The marginal likelihood as a function of the prior precision, and its climb.
 
 use super::curvature::{CurvatureBlock, check_precision};
-use crate::error::{Error, check_range};
+use crate::error::{Error, above, check_range};
 use crate::special::compensated_sum;
 
 /// Decay rates and floor of Adam, at the defaults of every library.
@@ -63,7 +63,7 @@ impl<'a> Evidence<'a> {
         squared_norm: f64,
         log_likelihood: f64,
     ) -> Result<Self, Error> {
-        check_range("squared_norm", squared_norm, 0.0, f64::MAX)?;
+        check_range("squared_norm", squared_norm, 0.0..)?;
         if log_likelihood.is_nan() {
             return Err(Error::undefined("log_likelihood", "is not a number"));
         }
@@ -98,8 +98,8 @@ impl<'a> Evidence<'a> {
     /// An option is outside its range, or `δ` leaves the range of `f64` (a model without weights and without curvature has no
     /// best prior).
     pub fn fit(&self, options: EvidenceOptions) -> Result<EvidenceFit, Error> {
-        check_range("start", options.start, f64::MIN_POSITIVE, f64::MAX)?;
-        check_range("learning_rate", options.learning_rate, f64::MIN_POSITIVE, f64::MAX)?;
+        check_range("start", options.start, above(0.0))?;
+        check_range("learning_rate", options.learning_rate, above(0.0))?;
         let mut log_precision = options.start.ln();
         let (mut first, mut second) = (0.0, 0.0);
         let (mut first_power, mut second_power) = (1.0, 1.0);

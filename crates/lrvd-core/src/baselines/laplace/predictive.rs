@@ -100,7 +100,7 @@ pub fn probit_softmax(logits: &[f64], covariance: &[f64]) -> Result<Vec<f64>, Er
     let mut shrunk = Vec::with_capacity(n_classes);
     for (c, &logit) in logits.iter().enumerate() {
         let variance = covariance[c * (n_classes + 1)];
-        check_range("variance", variance, 0.0, f64::MAX)?;
+        check_range("variance", variance, 0.0..)?;
         shrunk.push(logit / (1.0 + std::f64::consts::PI / 8.0 * variance).sqrt());
     }
     softmax(&shrunk, n_classes)
