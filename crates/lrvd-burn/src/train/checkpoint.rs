@@ -345,8 +345,10 @@ fn fill(name: &str, file: &WeightStore, value: &mut dyn ParameterValue) -> Resul
 
 /// List of the hashes of `FILES`, in the form of `sha256sum`.
 fn sums(hashes: &[&[u8]; 2]) -> String {
-    let lines = FILES.iter().zip(hashes);
-    lines.map(|(name, hash)| format!("{}  {name}\n", hex(hash))).collect()
+    FILES.iter().zip(hashes).fold(String::new(), |mut text, (name, hash)| {
+        let _ = writeln!(text, "{}  {name}", hex(hash));
+        text
+    })
 }
 
 /// `bytes` in hexadecimal digits.
