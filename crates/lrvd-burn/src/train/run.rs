@@ -64,7 +64,7 @@ impl<M: Model, T: Method<M> + ?Sized> Run<M, T> {
         Ok(Self { state, method, config: config.clone(), schedule, search: None })
     }
 
-    /// The same run, not yet trained, with its ranks chosen by `search`: the model is trained at its mean, cut, and refined with
+    /// Chooses the ranks of the run, not yet trained, by `search`: the model is trained at its mean, cut, and refined with
     /// the posterior. `search` takes the place of the method's schedule and divisor of the divergence, and of its changes of ranks.
     pub fn searching(mut self, search: RankSearch) -> Result<Self, Error> {
         search.prepare(&self.setup()?, &mut self.state.model)?;

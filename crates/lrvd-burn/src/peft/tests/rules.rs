@@ -1,4 +1,4 @@
-//! Which modules a configuration adapts, and what a file calls their tensors.
+//! Modules that a configuration adapts, and names of their tensors.
 
 use rstest::rstest;
 
