@@ -7,12 +7,13 @@ use burn::tensor::{Device, Int, Tensor, TensorData};
 use clap::ValueEnum;
 use lrvd_bench::method::MethodName;
 use lrvd_bench::suite::{DryRun, Profile, Suite, SuiteOptions};
+use lrvd_burn::BayesLora;
 use lrvd_burn::model::NamedModule as _;
+use lrvd_burn::sampling::Scheme;
 use lrvd_burn::train::{
     AdaLora, BayesLoraMethod, Event, Examples, Lora, Method, OrderConfig, Ordered, RankSearch, Run,
     Subset, Targets, TrainConfig, UpdatePhase, Watch,
 };
-use lrvd_burn::{BayesLora, Scheme};
 use lrvd_core::adalora::AdaLoraConfig;
 use lrvd_core::moments::CrossTerm;
 use lrvd_core::noise::{Generator, NoiseKey};

@@ -5,16 +5,18 @@
 //! ```
 #![allow(clippy::print_stdout)]
 
+use lrvd_burn::BayesLora;
+use lrvd_burn::adapter::AdaptedLinear;
 use lrvd_burn::burn::module::Module;
 use lrvd_burn::burn::tensor::{Device, Tensor, TensorData};
 use lrvd_burn::core::metrics::auroc;
 use lrvd_burn::core::noise::{NoiseKey, fill_normal_f64};
 use lrvd_burn::model::Named;
 use lrvd_burn::parameters::Group;
+use lrvd_burn::sampling::Pass;
 use lrvd_burn::train::{
     ClassAnswer, Event, Inputs, Model, OrderConfig, Ordered, Rows, Targets, TrainConfig, Watch,
 };
-use lrvd_burn::{AdaptedLinear, BayesLora, Pass};
 
 const WIDTH: usize = 32;
 const CLASSES: usize = 4;
@@ -84,7 +86,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut watch =
         Watch { validation: Some(&validation), sink: Some(&mut show), ..Watch::default() };
     run.fit(&mut batches, &mut watch)?;
-    for (path, rank) in lrvd_burn::ranks(&run.state.model) {
+    for (path, rank) in lrvd_burn::model::ranks(&run.state.model) {
         println!("{path}: rank {rank} of 12");
     }
 

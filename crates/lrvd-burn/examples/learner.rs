@@ -79,7 +79,7 @@ pub(crate) fn train(folder: &Path, epochs: usize) -> Result<Vec<(String, usize)>
     if let Some(stop) = result.interrupted {
         return Err(stop.reason.unwrap_or_default().into());
     }
-    Ok(lrvd_burn::ranks(&result.model.model))
+    Ok(lrvd_burn::model::ranks(&result.model.model))
 }
 
 fn main() -> Result<(), Box<dyn Error>> {

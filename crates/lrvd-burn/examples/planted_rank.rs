@@ -17,7 +17,7 @@ use std::time::Instant;
 
 use clap::builder::RangedU64ValueParser;
 use clap::{Args, Parser, ValueEnum, value_parser};
-use lrvd_burn::adapter::{ArdHyper, Extension, Prior};
+use lrvd_burn::adapter::{AdaptedLinear, ArdHyper, Extension, Prior};
 use lrvd_burn::burn::module::Module;
 use lrvd_burn::burn::tensor::{Device, Tensor, TensorData};
 use lrvd_burn::core::kl::ArdScales;
@@ -28,14 +28,16 @@ use lrvd_burn::core::posterior::clamp_log_variance;
 use lrvd_burn::core::prune::{PruneRule, StatisticAggregate, StatisticOptions};
 use lrvd_burn::core::update::{SingularFactors, singular_factors};
 use lrvd_burn::core::{Factors, Posterior};
-use lrvd_burn::gauge::rotate_to_singular_basis;
+use lrvd_burn::model::ranks;
 use lrvd_burn::objective::Objective;
 use lrvd_burn::optimizer::GroupRates;
+use lrvd_burn::sampling::{Pass, Scheme};
 use lrvd_burn::train::{
     BayesLoraMethod, Inputs, Method, Model, OrderConfig, Ordered, RankCause, Rows, Run, Setup,
     StepContext, StepState, Targets, TrainConfig, UpdatePhase, Watch, directions, keep,
+    rotate_to_singular_basis,
 };
-use lrvd_burn::{AdaptedLinear, BayesLora, Pass, Scheme, Selection, prune, ranks};
+use lrvd_burn::{BayesLora, Selection, prune};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -59,7 +61,7 @@ pub(crate) enum InputLaw {
     Decaying,
 }
 
-/// What is planted and learnt.
+/// A planted update and the run that learns it.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct Config {
     /// Rank of the planted update of every layer.
@@ -77,7 +79,7 @@ pub(crate) struct Config {
     /// The first seed.
     #[arg(long = "first-seed", default_value_t = 1, value_parser = value_parser!(u64).range(..=1_000_000_000))]
     pub(crate) seed: u64,
-    /// Optimiser steps for each layer: what one layer does not need fades more slowly where another still learns.
+    /// Optimizer steps for each layer: what one layer does not need fades more slowly where another still learns.
     #[arg(long, default_value_t = 3000, value_parser = count().range(1..))]
     pub(crate) steps: usize,
 }
@@ -333,7 +335,7 @@ fn log_variances(posterior: &Posterior) -> Result<Vec<f64>, lrvd_burn::core::Err
     Ok(directions.iter().map(|v| clamp_log_variance((scale * v).ln())).collect())
 }
 
-/// What was found in one layer.
+/// Result of one layer.
 #[derive(Serialize)]
 pub(crate) struct Found {
     path: String,
@@ -344,7 +346,7 @@ pub(crate) struct Found {
     pub(crate) singular_values: Vec<f64>,
 }
 
-/// What one seed found; losses are nats on fresh rows.
+/// Result of one seed; losses are nats on fresh rows.
 pub(crate) struct Recovery {
     seed: u64,
     pub(crate) layers: Vec<Found>,

@@ -6,29 +6,25 @@
 //!
 //! | Module | Content |
 //! |---|---|
-//! | [`tuned`], [`bayes_lora`], [`selection`] | a tuned model, its configuration, and the choice of its layers |
 //! | [`train`] | the ready-made loop: checkpoints, exact resume, prediction |
 //! | [`adapter`], [`nn`] | adapters of a layer, their forward pass and divergence |
 //! | [`sampling`] | noise of one forward pass |
 //! | [`model`], [`parameters`] | walks over the layers and parameters of a model |
 //! | [`objective`], [`optimizer`] | the objective, and an AdamW as PyTorch's |
-//! | [`mod@prune`], [`adalora`] | removal of ranks |
+//! | [`prune`] | removal of ranks |
 //! | [`peft`], [`files`] | adapters and tensors on disk |
 //! | [`ops`] | fused operators |
 //! | [`device`], [`text`] | devices by name; names from files, for terminals and Markdown |
 //! | `burn_train` | metrics and a step for burn-train's learner (feature `train`) |
 //! | `schema` | JSON schemas of settings files (feature `schema`) |
 
-pub mod adalora;
 pub mod adapter;
-pub mod bayes_lora;
+mod bayes_lora;
 #[cfg(feature = "train")]
 pub mod burn_train;
 pub mod device;
 pub mod error;
 pub mod files;
-pub mod gauge;
-pub mod host;
 pub mod model;
 pub mod nn;
 pub mod objective;
@@ -40,23 +36,19 @@ pub mod prune;
 pub mod sampling;
 #[cfg(feature = "schema")]
 pub mod schema;
-pub mod selection;
+mod selection;
 pub mod text;
 pub mod train;
-pub mod tuned;
+mod tuned;
 
 pub use burn;
 pub use lrvd_core as core;
 
-pub use error::Error;
-
-pub use adapter::{AdaptedLinear, AdapterConfig, AdapterKind, Prior};
 pub use bayes_lora::BayesLora;
-pub use model::{NamedModule, attach_adapters, ranks, total_kl};
-pub use sampling::{Pass, Scheme};
+pub use error::Error;
 pub use selection::Selection;
 pub use train::{Prediction, Run, TrainConfig};
-pub use tuned::Tuned;
+pub use tuned::{Adaptation, Tuned};
 
 /// The examples of the guides and of the README, run as tests.
 #[cfg(all(doctest, feature = "flex"))]

@@ -1,9 +1,9 @@
 //! `burn::nn`'s linear layer with the adapter applied to activations: a model changes one `use`.
 //!
 //! Same fields, same record, same `forward`. Noise on activations, a draw for each sequence, dropout and the fused
-//! operators need it; see [`attach`](crate::attach).
+//! operators need it; see [`BayesLora::targets`](crate::BayesLora::targets).
 
-use burn::nn::{Initializer, LinearConfig as BurnLinearConfig};
+use burn::nn::LinearConfig as BurnLinearConfig;
 use burn::tensor::Device;
 
 pub use crate::adapter::AdaptedLinear as Linear;
@@ -18,16 +18,10 @@ impl LinearConfig {
         Self(BurnLinearConfig::new(d_input, d_output))
     }
 
-    /// Whether there is a bias.
+    /// `true`, the default, for a layer with a bias.
     #[must_use]
     pub fn with_bias(self, bias: bool) -> Self {
         Self(self.0.with_bias(bias))
-    }
-
-    /// The distribution of the initial values.
-    #[must_use]
-    pub fn with_initializer(self, initializer: Initializer) -> Self {
-        Self(self.0.with_initializer(initializer))
     }
 
     /// The layer, from the random numbers of `device`.

@@ -177,6 +177,11 @@ impl<const D: usize> ParameterValue for Param<Tensor<D>> {
     }
 }
 
+/// The values of `tensor` on the host, in row-major order.
+pub fn values<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {
+    tensor.without_autodiff().into_data().iter::<f64>().collect()
+}
+
 /// `tensor` with only the indices `kept` along `axis`.
 pub(crate) fn select<const D: usize>(tensor: Tensor<D>, axis: usize, kept: &[usize]) -> Tensor<D> {
     let kept: Vec<i32> = kept.iter().map(|&i| i as i32).collect();

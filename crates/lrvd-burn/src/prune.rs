@@ -1,4 +1,4 @@
-//! Physical pruning: smaller tensors, smaller optimiser state, the same schedule and scale.
+//! Physical pruning: smaller tensors, smaller optimizer state, the same schedule and scale.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::model::{NamedModule, adapters};
 use crate::optimizer::{AdamW, NamedGradients};
 
-/// What one prune event keeps.
+/// Ranks that a prune keeps, with the statistics that decided.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PruneEvent {
     /// Kept rank directions by module path, for every adapter with a posterior that has ranks left.

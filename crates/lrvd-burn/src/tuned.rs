@@ -1,5 +1,6 @@
 //! Any Burn module with BayesLoRA: attached, trained in a loop of the user's, pruned, saved, loaded, asked.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use burn::lr_scheduler::module_lr_scheduler::{ModuleLearningRate, ModuleLrSchedulerConfig};
@@ -44,6 +45,20 @@ impl BayesLora {
 
 impl Adaptation {
     /// Trains the modules and parameters in `modules` whole, such as a head; everything else is frozen.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use lrvd_burn::burn::nn::{Linear, LinearConfig};
+    /// # use lrvd_burn::burn::tensor::Device;
+    /// # use lrvd_burn::BayesLora;
+    /// let layer = |d_out| LinearConfig::new(4, d_out).init(&Device::flex());
+    /// let net: Vec<Linear> = vec![layer(4), layer(3)];
+    /// let tuned = BayesLora::new(2).targets(["0"]).unfreeze(["1"]).attach(net, 7)?;
+    /// // A `[4, 2]` and `[2, 4]` with a variance for each rank; weight and bias of the head.
+    /// assert_eq!(tuned.trainable(), [("0".to_owned(), 18), ("1".to_owned(), 15)]);
+    /// # Ok::<(), lrvd_burn::Error>(())
+    /// ```
     #[must_use]
     pub fn unfreeze(self, modules: impl Into<Selection>) -> Self {
         Self { whole: Some(modules.into()), ..self }
@@ -99,32 +114,30 @@ impl Adaptation {
 
 /// Makes the parameters of the modules in `selection` trainable.
 fn unfreeze(model: &mut impl NamedModule, selection: &Selection) -> Result<(), Error> {
-    let mut paths = Vec::new();
-    let mut layers = Vec::new();
+    let mut paths = BTreeSet::new();
+    let mut layers = BTreeSet::new();
     let mut modules = Vec::new();
-    let mut add = |path: &str| {
-        if !paths.iter().any(|known| known == path) {
-            paths.push(path.to_owned());
-        }
-    };
     model.visit_parameters(&mut |p| {
-        p.name.match_indices('.').for_each(|(end, _)| add(&p.name[..end]));
-        add(p.name);
+        paths.extend(ancestors(p.name).map(str::to_owned));
         modules.push(p.module().to_owned());
     });
-    model.visit_layers(&mut |path, _| layers.push(path.to_owned()));
+    model.visit_layers(&mut |path, _| layers.extend([path.to_owned()]));
     let known: Vec<&str> = paths.iter().map(String::as_str).collect();
     selection.check(&known, modules.into_iter())?;
-    let is_layer = |path: &str| layers.iter().any(|layer| layer == path);
-    let takes_all = !matches!(selection, Selection::AllLinear);
-    let contains = |path: &str| (takes_all || is_layer(path)) && selection.contains(path);
+    let is_any = !matches!(selection, Selection::AllLinear);
     model.visit_parameters_mut(&mut |p| {
-        let mut ends = p.name.match_indices('.').map(|(end, _)| end).chain([p.name.len()]);
-        if ends.any(|end| contains(&p.name[..end])) {
+        let contains = |path: &str| selection.contains(path) && (is_any || layers.contains(path));
+        if ancestors(p.name).any(contains) {
             p.value.set_trainable(true);
         }
     });
     Ok(())
+}
+
+/// `a`, `a.b` and `a.b.c` of the name `a.b.c`.
+fn ancestors(name: &str) -> impl Iterator<Item = &str> {
+    let ends = name.match_indices('.').map(|(end, _)| end);
+    ends.chain([name.len()]).map(|end| &name[..end])
 }
 
 /// A model with BayesLoRA, the configuration that it was attached with, and its seed.
@@ -187,7 +200,7 @@ impl<M: Module> Tuned<M> {
     /// ```
     pub fn load(model: M, folder: impl AsRef<Path>) -> Result<Self, Error> {
         let mut model = model.freeze();
-        let (_, template, header) = read_adapter(&mut model, folder.as_ref())?;
+        let (template, header) = read_adapter(&mut model, folder.as_ref())?;
         let scheme = Scheme::PerBatch;
         let seed = header.seed.unwrap_or_default();
         Ok(Self { model, config: None, template, header, scheme, seed })
@@ -196,11 +209,25 @@ impl<M: Module> Tuned<M> {
     /// The model under the noise of `step`, for one forward and backward pass: its parameters are those of `self`, so that
     /// gradients reach them.
     ///
-    /// The same seed and step give the same noise. Of a loaded adapter it is one weight draw per batch.
+    /// Equal seeds and steps give equal noise. Of a loaded adapter it is one weight draw per batch.
     ///
     /// # Shapes
     ///
-    /// Those of the model: the forward pass is its own.
+    /// Inputs and outputs are those of the model's own forward pass.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use lrvd_burn::burn::nn::{Linear, LinearConfig};
+    /// # use lrvd_burn::burn::tensor::{Device, Tensor};
+    /// # use lrvd_burn::BayesLora;
+    /// # let net: Vec<Linear> = vec![LinearConfig::new(4, 3).init(&Device::flex())];
+    /// let tuned = BayesLora { initial: 0.0, ..BayesLora::new(2) }.targets(["0"]).attach(net, 7)?;
+    /// let x = Tensor::<2>::ones([5, 4], &Device::flex());
+    /// let answer = |step| tuned.draw(step)[0].forward(x.clone()).sum().into_scalar::<f32>();
+    /// assert!(answer(0) == answer(0) && answer(0) != answer(1));
+    /// # Ok::<(), lrvd_burn::Error>(())
+    /// ```
     #[must_use]
     pub fn draw(&self, step: usize) -> M {
         let key = NoiseKey::new(self.seed).at_step(step as u32);
@@ -265,12 +292,29 @@ impl<M: Module> Tuned<M> {
                 noise.push(p.value.id());
             }
         });
+        // Constant rates have no range that `init` could reject.
         let rates = ModuleLrSchedulerConfig::new(rate.into())
             .with_group(ParamGroup::from_ids(noise), rate * config.noise_rate_factor);
         rates.init().map_or_else(|_| rate.into(), |mut rates| rates.step())
     }
 
     /// Removes the ranks that the [rule](BayesLora::rule) does not keep from the tensors, and returns what it kept.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use lrvd_burn::burn::nn::{Linear, LinearConfig};
+    /// # use lrvd_burn::burn::tensor::Device;
+    /// # use lrvd_burn::BayesLora;
+    /// # let net: Vec<Linear> = vec![LinearConfig::new(4, 3).init(&Device::flex())];
+    /// // Noise of variance 1 on means that start at 0.
+    /// let config = BayesLora { initial: 0.0, ..BayesLora::new(2) };
+    /// let mut tuned = config.targets(["0"]).attach(net, 7)?;
+    /// let event = tuned.prune()?;
+    /// assert_eq!(event.statistics["0"].len(), 2);
+    /// assert_eq!(tuned.ranks(), [("0".to_owned(), event.kept["0"].len())]);
+    /// # Ok::<(), lrvd_burn::Error>(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -293,7 +337,7 @@ impl<M: Module> Tuned<M> {
     /// Answers to `batches`, which are taken one after the other, of as many models drawn from the posterior; at its mean for 0
     /// draws.
     ///
-    /// The same models answer every batch: draw `i` depends on the seed and `i` only.
+    /// Every batch has the answers of these models: draw `i` depends on the seed and `i` only.
     ///
     /// # Shapes
     ///

@@ -10,11 +10,12 @@ use burn::optim::{AdamWConfig as BurnAdamW, GradientsParams};
 use burn::tensor::{Device, Tensor, TensorData};
 use burn::train::metric::{Metric, MetricAttributes, MetricMetadata, Numeric, NumericEntry};
 use burn::train::{Interrupter, TrainStep};
+use lrvd_burn::BayesLora;
 use lrvd_burn::burn_train::{Learning, StepMetric, StepOutput};
 use lrvd_burn::model::NamedModule;
 use lrvd_burn::optimizer::{AdamWConfig, GroupRates, ParameterGroups};
+use lrvd_burn::sampling::Scheme;
 use lrvd_burn::train::{Examples, Targets, TrainConfig};
-use lrvd_burn::{BayesLora, Scheme};
 use lrvd_core::metrics::{Predictions, softmax};
 use lrvd_core::noise::{NoiseKey, fill_normal};
 

@@ -14,8 +14,9 @@ use std::path::PathBuf;
 
 use burn::tensor::{DType, Device, Tensor, TensorData};
 use lrvd_burn::files::WeightStore;
+use lrvd_burn::model::ranks;
 use lrvd_burn::train::{Event, Examples, Inputs, OrderConfig, Ordered, Targets, Watch};
-use lrvd_burn::{BayesLora, TrainConfig, ranks};
+use lrvd_burn::{BayesLora, TrainConfig};
 use lrvd_core::noise::NoiseKey;
 use lrvd_models::TokenBatch;
 use lrvd_models::deberta::{ADAPTER_TARGETS, DebertaClassifier, DebertaConfig};

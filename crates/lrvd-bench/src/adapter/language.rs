@@ -8,7 +8,7 @@ use anyhow::anyhow;
 use burn::module::Module as _;
 use burn::tensor::{DType, Device};
 use lrvd_burn::files::is_file;
-use lrvd_burn::host::values;
+use lrvd_burn::parameters::values;
 use lrvd_burn::sampling::Pass;
 use lrvd_burn::sampling::{Draws, check_seed};
 use lrvd_burn::train::{Inputs, token_answers};

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use anyhow::{anyhow, bail};
 use lrvd_burn::files::{HostTensor, WeightStore, is_file, write_safetensors};
-use lrvd_burn::host::values;
+use lrvd_burn::parameters::values;
 use lrvd_burn::peft::WEIGHTS_FILE;
 use lrvd_burn::train::{Examples as _, evaluation_batches, restore_order};
 use lrvd_core::metrics::{Aurocs, ClassDistance, ClassMoments, conformal_p, free_energy};

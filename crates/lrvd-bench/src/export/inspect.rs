@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::anyhow;
 use burn::tensor::{DType, Device};
 use lrvd_burn::files::{HostTensor, is_file};
-use lrvd_burn::host::values;
+use lrvd_burn::parameters::values;
 use lrvd_burn::peft::{PeftAdapter, PeftModule, attach_peft, posterior_family_name};
 use lrvd_burn::sampling::Pass;
 use lrvd_burn::train::Model as _;

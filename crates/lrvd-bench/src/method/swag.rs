@@ -21,8 +21,8 @@ use anyhow::bail;
 use burn::tensor::TensorData;
 use lrvd_burn::adapter::AdapterConfig;
 use lrvd_burn::files::HostTensor;
-use lrvd_burn::host::values;
 use lrvd_burn::model::NamedModule;
+use lrvd_burn::parameters::values;
 use lrvd_burn::parameters::{Group, NamedParameterMut};
 use lrvd_burn::sampling::Pass;
 use lrvd_burn::train::{

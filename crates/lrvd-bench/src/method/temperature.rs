@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 
 use burn::module::Module;
-use lrvd_burn::host::values;
+use lrvd_burn::parameters::values;
 use lrvd_burn::train::{Fitting, Prediction, Targets};
 use lrvd_core::baselines::shrunk_temperature;
 use lrvd_core::baselines::temperature::FEWEST_ROWS;

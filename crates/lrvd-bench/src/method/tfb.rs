@@ -192,8 +192,8 @@ fn add_noise(model: &mut AutoModel, level: f64) -> Burn<()> {
 
 #[cfg(test)]
 mod tests {
-    use lrvd_burn::host::values;
     use lrvd_burn::model::trainable_counts;
+    use lrvd_burn::parameters::values;
     use lrvd_core::baselines::tfb::SearchAnswer;
 
     use super::*;

@@ -41,7 +41,7 @@ pub struct Learning<M: Module, T: Clone + Debug + Send> {
     training: Training<T>,
 }
 
-/// What trains the model.
+/// Method, settings and state of the training.
 #[derive(Clone)]
 struct Training<T> {
     method: T,

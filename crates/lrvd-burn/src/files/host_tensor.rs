@@ -1,6 +1,8 @@
 //! A tensor on the host: its raw little-endian values, shape and element type, with checked
 //! conversions.
 
+use burn::tensor::{DType, Tensor};
+
 use crate::error::Error;
 use half::{bf16, f16};
 pub use safetensors::Dtype as HostDType;
@@ -58,6 +60,16 @@ impl HostTensor {
     pub fn from_f64(shape: &[usize], values: &[f64]) -> Result<Self, Error> {
         let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
         Self::new(HostDType::F64, shape.to_vec(), bytes)
+    }
+
+    /// The values of a flattened tensor under `shape`, in single precision unless they are doubles.
+    pub(crate) fn from_flat(flat: Tensor<1>, shape: &[usize]) -> Result<Self, Error> {
+        let data = flat.into_data();
+        if data.dtype() == DType::F64 {
+            Self::from_f64(shape, &data.iter::<f64>().collect::<Vec<_>>())
+        } else {
+            Self::from_f32(shape, &data.iter::<f32>().collect::<Vec<_>>())
+        }
     }
 
     /// Takes raw little-endian bytes.

@@ -177,7 +177,7 @@ pub fn with_pass<M: Module>(model: &M, pass: Pass) -> Result<M, Error> {
     Ok(under_pass(model, pass))
 }
 
-/// As [`with_pass`], of a pass that was checked.
+/// The model of [`with_pass`], without the check.
 pub(crate) fn under_pass<M: Module>(model: &M, pass: Pass) -> M {
     let with_pass = |mut found: LayerRef| {
         found.layer.edit_attached(|attached| attached.pass = pass);

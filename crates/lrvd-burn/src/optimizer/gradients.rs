@@ -18,7 +18,7 @@ pub struct NamedGradients {
 impl NamedGradients {
     /// Takes the gradients of every trainable parameter of `model` out of `gradients`.
     ///
-    /// Parameters that the loss does not reach are absent, and the optimiser skips them.
+    /// Parameters that the loss does not reach are absent, and the optimizer skips them.
     pub fn collect(model: &impl NamedModule, gradients: &Gradients) -> Self {
         let mut values = BTreeMap::new();
         model.visit_parameters(&mut |p| {

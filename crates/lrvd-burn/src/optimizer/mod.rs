@@ -1,6 +1,6 @@
 //! AdamW over named parameters, with state that pruning can cut and a checkpoint can hold.
 //!
-//! Burn's own optimiser keeps its state by random parameter ids behind a byte record, holds its
+//! Burn's own optimizer keeps its state by random parameter ids behind a byte record, holds its
 //! betas in f32 and clips per tensor. Here the state is keyed by checkpoint name, scalars are f64
 //! as in PyTorch, and the gradient norm is global; a prune slices the moments along the pruned
 //! axis, and a resumed run continues bit for bit.
@@ -126,7 +126,7 @@ pub struct Moments {
     pub steps: u64,
 }
 
-/// The optimiser.
+/// The optimizer.
 ///
 /// # Formula
 ///
@@ -149,7 +149,7 @@ pub struct AdamW {
 }
 
 impl AdamW {
-    /// An optimiser without state.
+    /// An optimizer without state.
     pub fn new(config: AdamWConfig, groups: ParameterGroups) -> Self {
         Self { config, groups, state: BTreeMap::new() }
     }

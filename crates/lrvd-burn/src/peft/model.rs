@@ -16,7 +16,6 @@ use super::rules::{Factor, factor_key, saved_key};
 use crate::adapter::{AdaptedLinear, AdapterSlot, Extension, LowRankAdapter, adapter_dtype};
 use crate::error::{Error, LoadReport};
 use crate::files::HostTensor;
-use crate::host::stored;
 use crate::model::walk::{self, LayerRef};
 use crate::model::{NamedModule, check_distinct};
 use crate::parameters::{Group, NamedParameter, ParameterValue};
@@ -299,7 +298,7 @@ pub(super) fn take_parameters(
 
 /// A parameter in the layout of files.
 fn take(value: &dyn ParameterValue, transposed: bool) -> Result<HostTensor, Error> {
-    let tensor = stored(value.flat(), &value.shape())?;
+    let tensor = HostTensor::from_flat(value.flat(), &value.shape())?;
     if transposed { tensor.transpose2() } else { Ok(tensor) }
 }
 

@@ -24,7 +24,6 @@ use crate::error::Error;
 use crate::files::{
     AtomicDir, FileLock, HostTensor, WeightStore, is_dir, write_atomic, write_hashed,
 };
-use crate::host::stored;
 use crate::model::{NamedModule, ranks};
 use crate::optimizer::{AdamW, Moments};
 use crate::parameters::ParameterValue;
@@ -262,7 +261,7 @@ fn remove(folder: &Path) -> Result<(), Error> {
 /// The values of `tensor`, `[n]`, in their own precision.
 fn host(tensor: Tensor<1>) -> Result<HostTensor, Error> {
     let n = tensor.dims()[0];
-    stored(tensor, &[n])
+    HostTensor::from_flat(tensor, &[n])
 }
 
 fn device_tensor(host: &HostTensor, device: &Device, dtype: DType) -> Result<Tensor<1>, Error> {

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::data::Targets;
 use super::predict::Prediction;
 use crate::error::Error;
-use crate::host::values;
+use crate::parameters::values;
 
 /// Fewest held-out rows that are enough for a decision on ranks.
 pub const MIN_HELD_OUT: usize = 100;

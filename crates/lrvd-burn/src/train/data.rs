@@ -5,8 +5,8 @@ use burn::tensor::{Device, Int, Tensor, TensorData, activation};
 use lrvd_core::metrics::mean_and_variance;
 
 use crate::error::Error;
-use crate::host::values;
 use crate::model::NamedModule;
+use crate::parameters::values;
 use crate::sampling::Pass;
 
 /// A model that can be trained.

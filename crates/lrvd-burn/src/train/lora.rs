@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use lrvd_core::adalora::{AdaLoraConfig, AdaLoraState, EntryImportance, TripletImportance};
 use serde::{Deserialize, Serialize};
 
+use super::allocator::{BudgetAllocator, orthogonality};
 use super::config::TrainConfig;
 use super::data::Model;
 use super::method::{Method, MethodState, Setup, StepContext, StepState, UpdatePhase};
 use super::state::{RankCause, RankMasks, ranks_in_use};
-use crate::adalora::{AdaLora as Allocator, orthogonality};
 use crate::adapter::{AdapterConfig, AdapterKind};
 use crate::error::Error;
 use crate::files::HostTensor;
@@ -57,7 +57,7 @@ pub struct AdaLora {
     dropout: f64,
     schedule: AdaLoraConfig,
     placement: UpdatePhase,
-    allocator: Option<Allocator>,
+    allocator: Option<BudgetAllocator>,
 }
 
 impl AdaLora {
@@ -106,7 +106,7 @@ impl<M: Model> Method<M> for AdaLora {
         let before = total(step.model, step.rank_masks);
         let allocator = match &mut self.allocator {
             Some(allocator) => allocator,
-            none => none.insert(Allocator::new(self.schedule, step.model)?),
+            none => none.insert(BudgetAllocator::new(self.schedule, step.model)?),
         };
         allocator.update(step.context.step as u32, step.model, step.gradients)?;
         if let Some(mask) = allocator.mask() {
@@ -160,7 +160,7 @@ impl<M: Model> Method<M> for AdaLora {
         let mask = serde_json::from_value(state.values["mask"].take())
             .map_err(|_| Error::checkpoint_entry("mask"))?;
         let state = AdaLoraState { modules, mask };
-        self.allocator = Some(Allocator::from_state(self.schedule, model, state)?);
+        self.allocator = Some(BudgetAllocator::from_state(self.schedule, model, state)?);
         Ok(())
     }
 }

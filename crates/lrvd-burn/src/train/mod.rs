@@ -3,6 +3,7 @@
 //! The loop is our own rather than burn-train's, whose checkpoints are written per epoch without
 //! the data position: a run here continues bit for bit on the CPU, also across a prune.
 
+mod allocator;
 mod bayes_lora;
 mod checkpoint;
 mod choice;
@@ -15,6 +16,7 @@ mod observed;
 mod order;
 mod pace;
 mod predict;
+mod rotation;
 mod run;
 mod search;
 mod stages;
@@ -23,6 +25,7 @@ mod step;
 mod tokens;
 mod watch;
 
+pub use allocator::{BudgetAllocator, orthogonality};
 pub use bayes_lora::{BayesLoraMethod, OptimizerOnPrune, Pruning};
 pub use checkpoint::{Checkpoints, latest_checkpoint, load_checkpoint};
 pub use choice::{
@@ -43,7 +46,8 @@ pub use pace::Smooth;
 pub use predict::{
     ClassAnswer, DrawPolicy, Inputs, PassWatch, Prediction, ScoreAnswer, report_progress,
 };
-pub use run::{Run, load_adapter};
+pub use rotation::rotate_to_singular_basis;
+pub use run::Run;
 pub(crate) use run::{peft_template, read_adapter, write_adapter};
 pub use search::{Direction, RankSearch, directions, keep};
 pub use state::{

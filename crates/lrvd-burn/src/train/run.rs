@@ -16,7 +16,7 @@ use super::predict::{Inputs, Prediction};
 use super::search::RankSearch;
 use super::state::TrainState;
 use crate::adapter::{AdapterConfig, AdapterKind};
-use crate::error::{Error, LoadReport};
+use crate::error::Error;
 use crate::files::{AtomicDir, WeightStore, is_file};
 use crate::model::{NamedModule, attach_adapters, check_scheme, observe};
 use crate::optimizer::AdamW;
@@ -42,7 +42,7 @@ pub struct Run<M, T: ?Sized> {
 
 impl<M: Model, T: Method<M> + ?Sized> Run<M, T> {
     /// Puts fresh adapters of `method` on the layers of `model` in `targets`, and unfreezes its head; of BayesLoRA
-    /// [`Adaptation::run`](crate::tuned::Adaptation::run) does so.
+    /// [`Adaptation::run`](crate::Adaptation::run) does so.
     pub fn new(
         mut model: M,
         method: Box<T>,
@@ -155,25 +155,18 @@ pub(crate) fn write_adapter(
     Ok(summary)
 }
 
-/// Puts the adapter in `folder`, with its posterior if there is one, on `model`; everything is frozen.
+/// Puts the adapter in `folder`, with its posterior if there is one, on `model`, frozen. Returns the settings of the adapter, and
+/// of its run what the posterior states.
 ///
 /// A model whose other parameters are not those that the adapter was saved with is an error: shapes alone do not tell. They
 /// are compared in bfloat16, so the same model may be in single or half precision, and not at all with an adapter that
 /// another program wrote.
-pub fn load_adapter(
-    model: &mut impl NamedModule,
-    folder: impl AsRef<Path>,
-) -> Result<LoadReport, Error> {
-    read_adapter(model, folder.as_ref()).map(|(report, ..)| report)
-}
-
-/// As [`load_adapter`], with the settings of the adapter, and of its run what the posterior states.
 pub(crate) fn read_adapter(
     model: &mut impl NamedModule,
     folder: &Path,
-) -> Result<(LoadReport, PeftConfig, PosteriorRun), Error> {
+) -> Result<(PeftConfig, PosteriorRun), Error> {
     let adapter = PeftAdapter::read(folder)?;
-    let report = attach_peft(model, &adapter, false)?;
+    attach_peft(model, &adapter, false)?;
     let mut run = PosteriorRun::default();
     if is_file(&folder.join(POSTERIOR_FILE))? {
         let posterior = PeftPosterior::read(folder, &adapter)?;
@@ -188,7 +181,7 @@ pub(crate) fn read_adapter(
         };
     }
     check_base(model, folder, &adapter.config)?;
-    Ok((report, adapter.config, run))
+    Ok((adapter.config, run))
 }
 
 /// Key of the hash of the base model among the texts of the adapter's tensors.

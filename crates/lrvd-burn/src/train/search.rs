@@ -29,10 +29,9 @@ use lrvd_core::schedule::LrSchedule;
 
 use super::method::Setup;
 use crate::error::Error;
-use crate::host::values;
 use crate::model::NamedModule;
 use crate::optimizer::AdamW;
-use crate::parameters::ParameterValue as _;
+use crate::parameters::{ParameterValue as _, values};
 use crate::prune::{PruneEvent, apply};
 
 /// Factor from one size to the next smaller one.
@@ -141,7 +140,7 @@ pub struct Direction {
 
 /// Every direction of every pair of factors, the largest `c·‖a_i‖·‖b_i‖` first.
 ///
-/// Of a model that was [rotated](crate::gauge::rotate_to_singular_basis) these are the singular values of the updates. For
+/// Of a model that was [rotated](super::rotate_to_singular_basis) these are the singular values of the updates. For
 /// another order, sort by another importance.
 pub fn directions(model: &impl NamedModule) -> Vec<Direction> {
     let mut found = Vec::new();

@@ -9,7 +9,7 @@ use super::data::{Batch, Model, Targets};
 use super::order::{evaluation_batches, restore_order};
 use super::predict::{Inputs, PassWatch, report_progress};
 use crate::error::Error;
-use crate::host::values;
+use crate::parameters::values;
 use crate::sampling::Pass;
 
 /// Smallest probability whose logarithm is taken in an entropy; `p·ln p` of it is 0 in every float type.

@@ -13,7 +13,7 @@ use super::predict::{Inputs, PassWatch};
 use super::state::{Evaluation, TrainState};
 use super::tokens::token_answers;
 use crate::error::Error;
-use crate::host::values;
+use crate::parameters::values;
 
 /// An event of a run.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,10 +1,10 @@
 //! A prune shrinks tensors, moments and gradients, and training on cannot tell it from a smaller model; AdaLoRA's masks.
 
 use crate::support::prelude::*;
-use lrvd_burn::adalora::{AdaLora, orthogonality};
 use lrvd_burn::model::{total_kl, trainable_counts};
 use lrvd_burn::optimizer::{AdamW, Moments};
 use lrvd_burn::prune::{PruneEvent, apply, plan, statistics};
+use lrvd_burn::train::{BudgetAllocator, orthogonality};
 use lrvd_core::adalora::AdaLoraConfig;
 use lrvd_core::prune::{PruneRule, StatisticOptions, rank_statistic};
 use std::collections::BTreeMap;
@@ -28,7 +28,7 @@ fn adapter(family: VariationalFamily, index: usize, noisy: &[usize]) -> HostAdap
     HostAdapter { a, b, noise: Some(host_noise(family, of_a, of_b)), ..factors(index) }
 }
 
-/// A net of which the given ranks drown in their noise, after some steps, with its optimiser.
+/// A net of which the given ranks drown in their noise, after some steps, with its optimizer.
 fn trained(
     family: VariationalFamily,
     noisy: [&[usize]; 2],
@@ -125,7 +125,7 @@ fn training_on_equals_a_model_built_at_the_pruned_size(
     assert_eq!((slot.unwrap().initial_rank, of(&net.first).scaling), (RANK, SCALING));
     assert_ne!(of(&net.first).a.id, param, "an optimizer of Burn's has no moments of this shape");
 
-    // A model that never was larger, with the same values and the same state of the optimiser.
+    // A model that never was larger, with the same values and the same state of the optimizer.
     let small = [&net.first, &net.second].map(|layer| HostAdapter::read(of(layer)));
     let fresh = Net::new([Some(&small[0]), Some(&small[1])], DTYPE);
     let (head_weight, head_bias) = (net.head_weight.clone(), net.head_bias.clone());
@@ -274,7 +274,7 @@ fn gradients(net: &Net) -> NamedGradients {
 }
 
 /// A whole run of AdaLoRA, which ends masked.
-fn allocated() -> (Net, AdaLora) {
+fn allocated() -> (Net, BudgetAllocator) {
     let config = AdaLoraConfig {
         init_r: RANK,
         target_r: 1,
@@ -287,7 +287,7 @@ fn allocated() -> (Net, AdaLora) {
         orth_reg_weight: 0.5,
     };
     let mut net = Net::new([Some(&with_values(0)), Some(&with_values(1))], DTYPE);
-    let (mut optimizer, mut bridge) = (optimizer(), AdaLora::new(config, &net).unwrap());
+    let (mut optimizer, mut bridge) = (optimizer(), BudgetAllocator::new(config, &net).unwrap());
     for step in 0..8 {
         let gradients = gradients(&net);
         optimizer.step(&mut net, &gradients, 1.0);

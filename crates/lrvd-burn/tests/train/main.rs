@@ -18,7 +18,7 @@ use lrvd_burn::train::{
     BayesLoraMethod, Checkpoints, Event, Inputs, Lora, Method, Model, OrderConfig, Ordered,
     Outcome, Pruning, RankSearch, Rows, Run, Targets, TrainConfig, TrainState, UpdatePhase, Watch,
 };
-use lrvd_burn::{BayesLora, Selection};
+use lrvd_burn::{BayesLora, Selection, Tuned};
 use lrvd_core::noise::{NoiseKey, Stream, fill_normal_f64};
 use lrvd_core::prune::{PruneRule, PruneSchedule};
 

@@ -2,9 +2,8 @@
 
 use super::*;
 use lrvd_burn::adapter::{AdapterConfig, AdapterKind};
-use lrvd_burn::attach_adapters;
-use lrvd_burn::gauge::rotate_to_singular_basis;
-use lrvd_burn::train::directions;
+use lrvd_burn::model::attach_adapters;
+use lrvd_burn::train::{directions, rotate_to_singular_basis};
 use lrvd_core::posterior::VariationalFamily;
 
 const RANK: usize = 3;

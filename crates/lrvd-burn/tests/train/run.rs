@@ -3,7 +3,7 @@
 use super::*;
 use burn::backend::autodiff::NodeId;
 use lrvd_burn::optimizer::{GroupRates, ParameterGroups};
-use lrvd_burn::train::{AdaLora, Evaluation, Observer, latest_checkpoint, load_adapter};
+use lrvd_burn::train::{AdaLora, Evaluation, Observer, latest_checkpoint};
 use lrvd_core::adalora::AdaLoraConfig;
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -279,8 +279,7 @@ fn mean_and_draws_come_back_bit_for_bit() {
     let path = folder.path().join("adapter");
     run.save(&path).unwrap();
 
-    let mut loaded = net();
-    load_adapter(&mut loaded, &path).unwrap();
+    let loaded = Tuned::load(net(), &path).unwrap().into_model();
     let asked = examples(9, 20);
     let inputs = Inputs::new(&asked);
     for draws in [0, 3] {

@@ -44,7 +44,7 @@ impl Activation {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use burn::tensor::{DType, Device, TensorData};
-    use lrvd_burn::host::values;
+    use lrvd_burn::parameters::values;
 
     use super::*;
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail, ensure};
 use burn::tensor::{DType, Tensor};
 use lrvd_burn::files::{HostTensor, WeightStore};
-use lrvd_burn::host::values;
+use lrvd_burn::parameters::values;
 use serde::Deserialize;
 use serde_json::Value;
 

@@ -3,10 +3,10 @@
 
 use anyhow::{Context, Result, ensure};
 use burn::tensor::{DType, Tensor};
-use lrvd_burn::adalora::orthogonality;
 use lrvd_burn::model::NamedModule;
 use lrvd_burn::peft::{PeftAdapter, PeftMethod, attach_peft, peft_from_model};
 use lrvd_burn::sampling::Pass;
+use lrvd_burn::train::orthogonality;
 use lrvd_core::noise::NoiseKey;
 
 use crate::case::{Case, Json, Limit, Values};

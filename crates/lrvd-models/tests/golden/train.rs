@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, bail, ensure};
 use burn::tensor::DType;
-use lrvd_burn::adalora::{AdaLora, orthogonality};
 use lrvd_burn::adapter::LowRankAdapter;
-use lrvd_burn::host::values;
 use lrvd_burn::model::NamedModule;
 use lrvd_burn::optimizer::{AdamW, AdamWConfig, GroupRates, NamedGradients, ParameterGroups};
+use lrvd_burn::parameters::values;
 use lrvd_burn::peft::attach_peft;
 use lrvd_burn::sampling::Pass;
+use lrvd_burn::train::{BudgetAllocator, orthogonality};
 use lrvd_core::adalora::{AdaLoraConfig, Phase};
 use lrvd_core::schedule::LrSchedule;
 use lrvd_models::deberta::DebertaClassifier;
@@ -29,7 +29,7 @@ type Snapshot = BTreeMap<String, Values>;
 
 /// The allocator of a run of AdaLoRA and what it decided, by step of the loop and in the model's order of modules.
 struct Decisions {
-    allocator: AdaLora,
+    allocator: BudgetAllocator,
     config: AdaLoraConfig,
     /// Step of the schedule at which the loop starts.
     first: u32,
@@ -91,7 +91,7 @@ pub(crate) fn verify(case: &mut Case) -> Result<()> {
             orth_reg_weight: setting("orth_reg_weight")?,
         };
         decisions = Some(Decisions {
-            allocator: AdaLora::new(config, &model)?,
+            allocator: BudgetAllocator::new(config, &model)?,
             config,
             first: json.read("adalora/first_global_step")?,
             budget: Vec::new(),

@@ -2,8 +2,8 @@
 
 use burn::tensor::Tensor;
 use lrvd_burn::adapter::LowRankAdapter;
-use lrvd_burn::host::values;
 use lrvd_burn::model::NamedModule;
+use lrvd_burn::parameters::values;
 use lrvd_burn::train::{Examples, evaluation_batches, report_progress};
 use lrvd_core::baselines::laplace::{CurvatureBlock, InputNormalisation, WideFactor, WideSide};
 use lrvd_core::linalg::{svd, symmetric_eigen, times, times_transposed, transposed_times};

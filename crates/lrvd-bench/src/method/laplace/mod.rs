@@ -26,8 +26,8 @@ mod tests;
 
 use burn::tensor::{Gradients, Int, Tensor, TensorData};
 use lrvd_burn::adapter::{AdaptedLinear, AdapterConfig, ObservedUse};
-use lrvd_burn::host::values;
 use lrvd_burn::model::NamedModule;
+use lrvd_burn::parameters::values;
 use lrvd_burn::train::{
     Examples, Fitted, Method, Model, Observed, Prediction, Setup, TrainConfig, evaluation_batches,
     report_progress, restore_order,

@@ -1,8 +1,8 @@
 //! Curvature and predictive against explicit gradients of single examples.
 use burn::tensor::{DType, Tensor, TensorData};
 use lrvd_burn::adapter::Observer;
-use lrvd_burn::host::values;
 use lrvd_burn::model::{NamedModule, observe};
+use lrvd_burn::parameters::values;
 use lrvd_burn::sampling::Pass;
 use lrvd_burn::train::{Examples, Model};
 use lrvd_core::baselines::laplace::{self, CurvatureBlock};

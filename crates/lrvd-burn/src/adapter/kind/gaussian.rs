@@ -7,8 +7,8 @@ use lrvd_core::posterior::{LOG_ALPHA_MAX, LOG_VARIANCE_MAX, LOG_VARIANCE_MIN, Va
 
 use crate::adapter::initialisation::Initialiser;
 use crate::adapter::schema::{Axis, ParameterSchema, Visit};
-use crate::host::values;
 use crate::parameters::ParameterValue;
+use crate::parameters::values;
 
 /// Above this, softplus is the identity in double precision.
 const SOFTPLUS_LINEAR: f64 = 40.0;

@@ -8,7 +8,7 @@ use lrvd_core::{Factors, Posterior};
 use super::{Extension, Gaussian};
 use crate::adapter::noise::LayerNoise;
 use crate::adapter::schema::{Axis, ParameterSchema, Visit};
-use crate::host::values;
+use crate::parameters::values;
 
 pub(super) const A: ParameterSchema =
     ParameterSchema::mean("lora_A", &[Axis::Input, Axis::Rank], 0);

@@ -22,10 +22,10 @@ pub(crate) use burn::tensor::{DType, Device, Gradients, Tensor, TensorData};
 pub(crate) use lrvd_burn::adapter::{
     AdaptedLinear, ContextualGaussian, Extension, Gaussian, LowRankAdapter, NoiseMap, ScaleGaussian,
 };
-pub(crate) use lrvd_burn::host::values as host;
 pub(crate) use lrvd_burn::model::NamedModule;
 pub(crate) use lrvd_burn::optimizer::NamedGradients;
 pub(crate) use lrvd_burn::parameters::Group;
+pub(crate) use lrvd_burn::parameters::values as host;
 pub(crate) use lrvd_burn::sampling::Scheme;
 pub(crate) use lrvd_core::linalg::{dot, transpose};
 pub(crate) use lrvd_core::moments::CrossTerm;

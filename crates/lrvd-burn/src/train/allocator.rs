@@ -8,10 +8,9 @@ use lrvd_core::adalora::{
 };
 
 use crate::adapter::Extension;
-use crate::host::values;
 use crate::model::{NamedModule, adapters};
 use crate::optimizer::NamedGradients;
-use crate::parameters::replace;
+use crate::parameters::{replace, values};
 
 /// Keeps the square root differentiable for factors that are exactly orthonormal.
 const NORM_FLOOR: f64 = 1e-30;
@@ -22,12 +21,12 @@ const NORM_FLOOR: f64 = 1e-30;
 ///
 /// Zhang et al. 2023, arXiv:2303.10512; order of operations as in PEFT.
 #[derive(Clone, Debug)]
-pub struct AdaLora {
+pub struct BudgetAllocator {
     paths: Vec<String>,
     allocator: AdaLoraAllocator,
 }
 
-impl AdaLora {
+impl BudgetAllocator {
     /// An allocator over the AdaLoRA adapters of `model`, in the model's order.
     pub fn new(config: AdaLoraConfig, model: &impl NamedModule) -> Result<Self, lrvd_core::Error> {
         let (paths, shapes) = shapes(model);
@@ -67,7 +66,7 @@ impl AdaLora {
     /// Advances the averages with the gradients of step `step` and zeroes the singular values that
     /// the budget leaves out.
     ///
-    /// Call it after the optimiser's update with the gradients that the update used. A model whose adapters went or
+    /// Call it after the optimizer's update with the gradients that the update used. A model whose adapters went or
     /// shrank is an error.
     pub fn update(
         &mut self,
