@@ -196,5 +196,9 @@ mod tests {
             let error = sampling(temperature, top_p).check().unwrap_err();
             assert!(matches!(error, Error::OutOfRange { name, .. } if name == expected));
         }
+        for logit in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+            let found = NextTokenDistribution::new([&[0.0, logit][..]].into_iter()).map(drop);
+            assert!(matches!(found, Err(Error::OutOfRange { name, .. }) if name == "logits"));
+        }
     }
 }
