@@ -56,8 +56,8 @@ impl AdaLoraConfig {
         check_range("target_r", self.target_r, 1..=self.init_r)?;
         check_range("delta_t", self.delta_t, 1..)?;
         check_range("total_step", self.total_step, 1..)?;
-        check_range("tfinal", self.tfinal, 0..=self.total_step - 1)?;
-        check_range("tinit", self.tinit, 0..=self.total_step - self.tfinal - 1)?;
+        check_range("tfinal", self.tfinal, 0..self.total_step)?;
+        check_range("tinit", self.tinit, 0..self.total_step - self.tfinal)?;
         check_range("beta1", self.beta1, (Bound::Excluded(0.0), Bound::Excluded(1.0)))?;
         check_range("beta2", self.beta2, (Bound::Excluded(0.0), Bound::Excluded(1.0)))?;
         check_range("orth_reg_weight", self.orth_reg_weight, 0.0..)
