@@ -148,6 +148,7 @@ pub enum NoiseParameter {
 }
 
 /// Variances of the factors, for noise on activations.
+#[expect(clippy::large_enum_variant, reason = "one lives on the stack for the time of a forward")]
 pub(in crate::adapter) enum Variances {
     /// One for each rank, and `true` if B has it too.
     Rank(Tensor<1>, bool),
