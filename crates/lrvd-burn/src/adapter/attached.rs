@@ -6,7 +6,7 @@ use burn::module::{
     Devices, Module, ModuleMapper, ModuleVisitor, Param, ParamId, Reparameterization,
     Reparameterizer,
 };
-use burn::tensor::{Device, Tensor};
+use burn::tensor::{Device, Tensor, TensorData};
 use lrvd_core::noise::module_id;
 use lrvd_core::posterior::VariationalFamily;
 
@@ -84,7 +84,8 @@ impl Attached {
     /// An empty parameter that carries the whole: Burn's visitors and mappers see parameters only.
     pub(crate) fn handle(&self) -> Param<Tensor<1>> {
         let device = self.devices().into_iter().next().unwrap_or_default();
-        let empty = |device: &Device, _| Tensor::zeros([0], device);
+        let empty =
+            |device: &Device, _| Tensor::from_data(TensorData::new(Vec::<f32>::new(), [0]), device);
         let handle = Param::uninitialized(ParamId::from(0), empty, device, false, [0].into());
         handle.apply_reparameterization(Attach(Some(self.clone())))
     }

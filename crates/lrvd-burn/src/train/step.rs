@@ -72,6 +72,10 @@ pub(super) fn train_step<M: Model, T: Method<M> + ?Sized>(
     let mut unread = Vec::new();
     for (part, batch) in batches.into_iter().enumerate() {
         let pass = rules.pass(step, part);
+        if part > 0 {
+            // A tied weight is a part of the graph that the last backward pass consumed: the walk makes it anew.
+            state.model.visit_parameters_mut(&mut |_| ());
+        }
         let (nll, ..) = likelihood(&state.model, &batch, &pass, examples);
         context.tokens += batch.tokens;
         // The KL belongs to the step, not to a micro-batch; what divides it is that of a batch as
