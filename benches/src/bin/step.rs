@@ -22,6 +22,7 @@ use serde_json::{Value, json};
 
 /// Times training steps, predictions with `--draws`, or continuations with `--generate`.
 #[derive(Parser)]
+#[expect(clippy::struct_excessive_bools, reason = "flags of the command line")]
 struct Options {
     #[arg(long, value_enum, default_value_t = Architecture::Nano)]
     config: Architecture,

@@ -45,7 +45,7 @@ impl<'a> Matrix<'a> {
 pub(crate) struct Panels {
     pub(crate) columns: usize,
     pub(crate) width: usize,
-    panels: Vec<Vec<f32>>,
+    values: Vec<Vec<f32>>,
 }
 
 impl Panels {
@@ -55,22 +55,22 @@ impl Panels {
         let arch = Arch::new();
         let pack = |first| arch.dispatch(PackPanel { matrix, first, width });
         let count = columns.div_ceil(width);
-        let panels = if matrix.rows * columns < SMALL {
+        let values = if matrix.rows * columns < SMALL {
             (0..count).map(|panel| pack(panel * width)).collect()
         } else {
             (0..count).into_par_iter().map(|panel| pack(panel * width)).collect()
         };
-        Self { columns, width, panels }
+        Self { columns, width, values }
     }
 
     /// Number of panels.
     pub(crate) fn count(&self) -> usize {
-        self.panels.len()
+        self.values.len()
     }
 
     /// Rows `first..first + depth` of panel `panel`.
     pub(crate) fn block(&self, panel: usize, first: usize, depth: usize) -> &[f32] {
-        &self.panels[panel][first * self.width..][..depth * self.width]
+        &self.values[panel][first * self.width..][..depth * self.width]
     }
 }
 
@@ -118,8 +118,8 @@ impl NullaryFnOnce for PackPanel<'_> {
                 for column in 0..width {
                     let from = (first + column) * along + done;
                     let side = &values[from..][..SQUARE];
-                    for row in 0..SQUARE {
-                        square[row][column] = side[row];
+                    for (line, &value) in square.iter_mut().zip(side) {
+                        line[column] = value;
                     }
                 }
                 for row in &square {
