@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use lrvd_burn::adapter::AdapterConfig;
+use lrvd_burn::train::Setup;
 use serde::Serialize;
 
 use crate::backbone::{self, Architecture};
@@ -75,9 +76,12 @@ impl Sizes {
     /// Trained parameters of one run before pruning, or of adapters of this `rank`.
     pub(crate) fn trained(&self, method: MethodName, rank: Option<usize>) -> Result<usize> {
         let method = method.build(&self.config, RankRequest::Initial)?;
-        let adapter = method.setup(&self.config.training(0))?.adapter;
+        let Setup { adapter, op, .. } = method.setup(&self.config.training(0))?;
         let adapter = AdapterConfig { rank: rank.unwrap_or(adapter.rank), ..adapter };
-        let of = |&[d_input, d_output]: &[usize; 2]| adapter.parameter_count(d_input, d_output);
+        let of = |&[d_input, d_output]: &[usize; 2]| {
+            let own = op.as_ref().map(|op| op.parameter_count(adapter.rank, d_input, d_output));
+            adapter.parameter_count(d_input, d_output) + own.unwrap_or(0)
+        };
         Ok(self.layers.iter().map(of).sum())
     }
 

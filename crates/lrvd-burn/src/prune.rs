@@ -28,7 +28,8 @@ pub fn statistics(
 ) -> Result<BTreeMap<String, Vec<f64>>, Error> {
     let mut found = BTreeMap::new();
     for attached in adapters(model) {
-        let posterior = attached.low_rank().map(LowRankAdapter::host_posterior).transpose()?;
+        let adapter = attached.adapter.as_ref();
+        let posterior = adapter.map(LowRankAdapter::host_posterior).transpose()?;
         if let Some(posterior) = posterior.flatten() {
             found.insert(attached.path.to_string(), rank_statistic(&posterior, options)?);
         }
@@ -49,7 +50,7 @@ pub(crate) fn set_relevance(
     for attached in adapters(model) {
         let Some(found) = statistics.get(&*attached.path) else { continue };
         // A parameter is finite; noise relative to the energy of a mean of zero is not.
-        let posterior = attached.low_rank().and_then(LowRankAdapter::posterior);
+        let posterior = attached.adapter.as_ref().and_then(LowRankAdapter::posterior);
         let is_parameter = posterior.is_some_and(|noise| noise.map() == NoiseMap::Relative);
         let most = if is_parameter { f64::MAX } else { f64::INFINITY };
         if let Some(rank) = found.iter().position(|found| !(f64::MIN..=most).contains(found)) {

@@ -2,15 +2,14 @@
 //!
 //! The baseline writes an update as `scaling · B diag(E) A` and takes ranks away by zeroing entries of `E`. This module holds its
 //! arithmetic as the reference implementation (PEFT) runs it: smoothed importance of every entry, a score per triplet, a cubic
-//! budget, one global threshold, and the orthogonality penalty.
+//! budget, and one global threshold.
 //!
 //! References: Zhang et al. 2023, arXiv:2303.10512; where publication and implementation differ the implementation is followed,
 //! and the difference named.
 
 use std::ops::Bound;
 
-use crate::error::{Error, check_finite, check_length, check_range, row_count};
-use crate::linalg::{identity, norm, times_transposed, transposed_times};
+use crate::error::{Error, check_finite, check_length, check_range};
 
 /// The part of the rank that PEFT adds to keep its scaling finite at rank 0.
 const RANK_OFFSET: f64 = 1e-5;
@@ -34,7 +33,7 @@ pub struct AdaLoraConfig {
     pub beta1: f64,
     /// Decay of the smoothed uncertainty, in `(0, 1)`; 0.85 in PEFT.
     pub beta2: f64,
-    /// Weight of [`orthogonality`] in the loss, `0..`; 0.5 in PEFT.
+    /// Weight of the penalty on the factors' distance from orthonormal rows in the loss, `0..`; 0.5 in PEFT.
     pub orth_reg_weight: f64,
 }
 
@@ -238,54 +237,9 @@ pub fn mask_to_budget(scores: &[Vec<f64>], budget: usize) -> Vec<Vec<bool>> {
         .collect()
 }
 
-/// Mean distance of the factors from orthonormal rows (`A`) and columns (`B`).
-///
-/// ```text
-/// 1/(2M) · Σ_m ( ‖A Aᵀ − I‖_F + ‖Bᵀ B − I‖_F )
-/// ```
-///
-/// The norm itself, as PEFT computes it; the publication squares it. 0 without modules.
-///
-/// `modules` are the factors `A [rank, d_input]` and `B [d_output, rank]` of each, row-major.
-pub fn orthogonality(modules: &[[&[f64]; 2]], rank: usize) -> Result<f64, Error> {
-    let mut sum = 0.0;
-    for (module, &[a, b]) in modules.iter().enumerate() {
-        let d_input = row_count(&part("A", module), a, rank)?;
-        let d_output = row_count(&part("B", module), b, rank)?;
-        let of_a = times_transposed(a, a, rank, d_input, rank);
-        let of_b = transposed_times(b, b, d_output, rank, rank);
-        sum += excess(&of_a, rank) + excess(&of_b, rank);
-    }
-    Ok(if modules.is_empty() { 0.0 } else { sum / (2 * modules.len()) as f64 })
-}
-
-/// `‖gram − I‖_F` of a Gram matrix `[rank, rank]`.
-fn excess(gram: &[f64], rank: usize) -> f64 {
-    norm(&gram.iter().zip(identity(rank)).map(|(g, i)| g - i).collect::<Vec<f64>>())
-}
-
 /// Values of one module at a step, row-major: of `A [init_r, d_input]`, `E [init_r]` and `B [d_output, init_r]` the values after
 /// the optimizer step, and the gradient of that step after clipping.
-pub type TripletValues<'a, T> = [[&'a [T]; 2]; 3];
-
-/// Decision of the allocator at one step.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Allocation {
-    /// Total rank allowed at this step.
-    pub budget: usize,
-    /// The last mask chosen, by module: `true` for a triplet that stays. `None` before the first.
-    pub mask: Option<Vec<Vec<bool>>>,
-    /// `true` if `E` must be set to 0 now wherever `mask` is `false`.
-    pub masked_now: bool,
-}
-
-impl Allocation {
-    /// Triplets in force, over all modules; `None` before the first mask, when all are.
-    pub fn total_rank(&self) -> Option<usize> {
-        let mask = self.mask.as_ref()?;
-        Some(mask.iter().flatten().filter(|&&keep| keep).count())
-    }
-}
+pub type TripletValues<'a> = [[&'a [f64]; 2]; 3];
 
 /// Chooses the triplets that stay, step by step.
 ///
@@ -335,7 +289,8 @@ impl AdaLoraAllocator {
         self.state.modules.iter().map(TripletImportance::scores).collect()
     }
 
-    /// Updates the averages with one step and returns what to set to zero.
+    /// Updates the averages with one step. Unless the phase is [`Phase::Rest`], `E` must be set to 0 wherever the mask of the
+    /// [state](Self::state) is `false`.
     ///
     /// Before the freeze step (`total_step − tfinal`) the averages are updated from `modules`. From the freeze step
     /// on `modules` is not read and may be empty ([`AdaLoraConfig::reads_gradients`]): the last mask is chosen
@@ -345,11 +300,7 @@ impl AdaLoraAllocator {
     ///
     /// Values that do not fit the shapes, an importance that is not finite, or a step past the freeze step without an earlier
     /// mask. The state is then unchanged.
-    pub fn update<T: Copy + Into<f64>>(
-        &mut self,
-        step: u32,
-        modules: &[TripletValues<'_, T>],
-    ) -> Result<Allocation, Error> {
+    pub fn update(&mut self, step: u32, modules: &[TripletValues<'_>]) -> Result<Phase, Error> {
         if self.config.reads_gradients(step) {
             let importances = self.importances(modules)?;
             for (triplet, [a, e, b]) in self.state.modules.iter_mut().zip(importances) {
@@ -358,9 +309,9 @@ impl AdaLoraAllocator {
                 triplet.b.update(b, &self.config);
             }
         }
-        let budget = self.config.budget(step, self.shapes.len());
         let phase = self.config.phase(step);
         if phase == Phase::Choose {
+            let budget = self.config.budget(step, self.shapes.len());
             self.state.mask = Some(mask_to_budget(&self.scores(), budget));
         } else if phase == Phase::Repeat && self.state.mask.is_none() {
             let last = self.config.freeze_step();
@@ -368,23 +319,19 @@ impl AdaLoraAllocator {
                 format!("has not been chosen at step {step}, after the last masking step {last}");
             return Err(Error::undefined("mask", reason));
         }
-        let masked_now = phase != Phase::Rest;
-        Ok(Allocation { budget, mask: self.state.mask.clone(), masked_now })
+        Ok(phase)
     }
 
     /// `|w·∂L/∂w|` of the entries of A, E and B, by module.
-    fn importances<T: Copy + Into<f64>>(
-        &self,
-        modules: &[TripletValues<'_, T>],
-    ) -> Result<Vec<[Vec<f64>; 3]>, Error> {
+    fn importances(&self, modules: &[TripletValues<'_>]) -> Result<Vec<[Vec<f64>; 3]>, Error> {
         check_length("modules", modules.len(), self.shapes.len())?;
-        let of_module = |(module, (values, &shape)): (usize, (&TripletValues<'_, T>, _))| {
+        let of_module = |(module, (values, &shape)): (usize, (&TripletValues<'_>, _))| {
             let mut found = [Vec::new(), Vec::new(), Vec::new()];
             let named = parts(self.config.init_r, shape, module).into_iter().zip(values);
             for (found, ((name, expected), [parameter, gradient])) in found.iter_mut().zip(named) {
                 check_length(&name, parameter.len(), expected)?;
                 check_length(&name, gradient.len(), expected)?;
-                let product = |(&w, &g): (&T, &T)| (w.into() * g.into()).abs();
+                let product = |(w, g): (&f64, &f64)| (w * g).abs();
                 *found = parameter.iter().zip(*gradient).map(product).collect();
                 check_finite(&name, found)?;
             }
@@ -446,7 +393,7 @@ fn part(name: &str, module: usize) -> String {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::noise::{NoiseKey, fill_normal};
+    use crate::noise::{NoiseKey, fill_normal_f64};
 
     /// Hyper-parameters of the golden case `train/deberta_adalora`.
     const RECORDED: AdaLoraConfig = AdaLoraConfig {
@@ -522,20 +469,20 @@ mod tests {
     }
 
     /// Parameters and gradients of both modules, distinct by step.
-    fn values_at(step: u32) -> Vec<[Vec<f32>; 6]> {
+    fn values_at(step: u32) -> Vec<[Vec<f64>; 6]> {
         let key = NoiseKey::new(11).at_step(step);
         let of_module = |(&shape, module): (&TripletShape, u32)| {
             let lengths = parts(2, shape, 0).map(|(_, len)| len);
             std::array::from_fn(|part| {
                 let mut values = vec![0.0; lengths[part / 2]];
-                fill_normal(key.for_module(module).on_stream(part as u32), 0, &mut values);
+                fill_normal_f64(key.for_module(module).on_stream(part as u32), 0, &mut values);
                 values
             })
         };
         SHAPES.iter().zip(0..).map(of_module).collect()
     }
 
-    fn triplets(values: &[[Vec<f32>; 6]]) -> Vec<TripletValues<'_, f32>> {
+    fn triplets(values: &[[Vec<f64>; 6]]) -> Vec<TripletValues<'_>> {
         values.iter().map(|[a, da, e, de, b, db]| [[&a[..], da], [e, de], [b, db]]).collect()
     }
 
@@ -551,9 +498,11 @@ mod tests {
     #[test]
     fn the_frozen_phase_reads_no_values() {
         let mut allocator = after(4);
-        let frozen = allocator.update::<f32>(4, &[]).unwrap();
-        assert_eq!(allocator.update::<f32>(5, &[]).unwrap(), frozen);
-        assert_eq!(frozen.total_rank(), Some(2));
+        assert_eq!(allocator.update(4, &[]), Ok(Phase::Choose));
+        let frozen = allocator.state().mask.clone().unwrap();
+        assert_eq!(allocator.update(5, &[]), Ok(Phase::Repeat));
+        assert_eq!(frozen.iter().flatten().filter(|&&kept| kept).count(), 2);
+        assert_eq!(allocator.state().mask, Some(frozen));
     }
 
     #[test]
@@ -566,21 +515,13 @@ mod tests {
         values[1][5].pop();
         let length = allocator.update(1, &triplets(&values));
         assert_eq!(length, Err(Error::length("B of module 1", 9, 10)));
-        values[1][5].push(f32::INFINITY);
+        values[1][5].push(f64::INFINITY);
         let infinite = allocator.update(1, &triplets(&values)).unwrap_err();
         assert!(matches!(infinite, Error::Entry { name, index: 9, .. } if name == "B of module 1"));
         assert_eq!(allocator.state(), &before);
-        let missed = allocator.update::<f32>(5, &[]);
+        let missed = allocator.update(5, &[]);
         let reason = "has not been chosen at step 5, after the last masking step 4";
         assert_eq!(missed, Err(Error::undefined("mask", reason)));
-    }
-
-    #[test]
-    fn wrong_lengths_name_module_and_factor_and_no_module_costs_nothing() {
-        let error = Error::length("B of module 1", 3, "a multiple of 2");
-        let modules: [[&[f64]; 2]; 2] = [[&[0.0; 10], &[0.0; 6]], [&[0.0; 10], &[0.0; 3]]];
-        assert_eq!(orthogonality(&modules, 2), Err(error));
-        assert_eq!(orthogonality(&[], 2), Ok(0.0));
     }
 
     #[test]

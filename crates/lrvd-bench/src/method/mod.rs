@@ -3,15 +3,20 @@
 //! One more method is one more file here and one row of `table` (`docs/guides/add-a-method.md`).
 #![expect(clippy::unnecessary_wraps, reason = "the constructors in the table have one type")]
 
+pub mod c_lora;
 #[cfg(test)]
 pub(crate) mod fixture;
 mod holdout;
 mod interval;
 mod laplace;
+pub mod lora_ensemble;
 mod lrvd;
+pub mod minibatch_weight;
 mod noisy;
+pub mod observer;
 mod point;
 mod rslora;
+pub mod scalabl;
 mod setup;
 mod swag;
 mod table;

@@ -1,24 +1,24 @@
-//! Methods that train noise with the weights: Bayes by backprop, `BLoB`, `ScalaBL` and C-LoRA.
+//! Methods that train noise with the weights: Bayes by backprop, `BLoB` and `ScalaBL`.
 
-use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use burn::tensor::Tensor;
-use lrvd_burn::adapter::{AdaptedLinear, AdapterConfig, AdapterKind, ContextDivergence, Observer};
-use lrvd_burn::model::{observe, total_over_adapters};
+use lrvd_burn::adapter::{AdaptedLinear, AdapterConfig, AdapterKind, UpdateOp};
+use lrvd_burn::model::total_over_adapters;
 use lrvd_burn::objective::Objective;
-use lrvd_burn::optimizer::NamedGradients;
 use lrvd_burn::sampling::{Pass, Scheme};
 use lrvd_burn::train::{
     Method, Prediction, RankCause, Setup, StepContext, StepState, TrainConfig, UpdatePhase,
 };
-use lrvd_core::baselines::minibatch_weight::falling_weight;
-use lrvd_core::baselines::{ElementReduction, KlDirection, ScaleMixture};
+use lrvd_core::baselines::{ElementReduction, ScaleMixture};
 use lrvd_models::AutoModel;
 
+use super::minibatch_weight::falling_weight;
+use super::scalabl::{self, RandomScales};
 use super::setup::{self, KlCycle, NoisyRates, PUBLISHED_STEPS, SecondOptimizer, adapter};
 use super::{Inputs, RankRequest};
 use crate::error::{Burn, Result};
-use crate::settings::{self, BbbPrior, BbbSettings, BbbWeight, Config, KlDirectionSetting};
+use crate::settings::{self, BbbPrior, BbbSettings, BbbWeight, Config, KlDirection};
 
 /// Bayes by backprop: a Gaussian for every entry of the factors.
 ///
@@ -136,6 +136,7 @@ impl Method<AutoModel> for Bbb {
 #[derive(Clone, Debug)]
 pub(super) struct Alternating {
     adapter: AdapterConfig,
+    op: Option<Arc<dyn UpdateOp>>,
     divergence: Divergence,
     cycle: KlCycle,
     second: SecondOptimizer,
@@ -153,7 +154,7 @@ impl Divergence {
     fn of(self, model: &AutoModel) -> Option<Tensor<1>> {
         total_over_adapters(model, |layer| match self {
             Self::Entries(prior_std) => layer.kl_elements(prior_std, ElementReduction::Sum),
-            Self::Scales(direction) => layer.kl_scale(direction),
+            Self::Scales(direction) => scalabl::kl(layer, direction),
         })
     }
 }
@@ -170,6 +171,7 @@ impl Alternating {
         let owned = setup::noise_of(settings.optimizers);
         Ok(Self {
             adapter: adapter(config, AdapterKind::Blob { epsilon: settings.epsilon }, request),
+            op: None,
             divergence: Divergence::Entries(settings.prior_std),
             cycle: KlCycle::new(config, settings.gamma, PUBLISHED_STEPS),
             second: SecondOptimizer::new(settings.kl_learning_rate, owned),
@@ -179,15 +181,16 @@ impl Alternating {
 
     pub(super) fn scala_bl(config: &Config, request: RankRequest) -> Result<Self> {
         let settings = config.methods.scalabl;
-        let (direction, rate) = match settings.kl_direction {
-            KlDirectionSetting::Standard => (KlDirection::PosteriorFromPrior, STANDARD_RATE),
-            KlDirectionSetting::Coded => (KlDirection::PriorFromPosterior, PUBLISHED_RATE),
+        let rate = match settings.kl_direction {
+            KlDirection::Standard => STANDARD_RATE,
+            KlDirection::Coded => PUBLISHED_RATE,
         };
         let rate = settings.kl_learning_rate.unwrap_or(rate);
         let noise_rate = config.learning_rate * settings.noise_rate_factor;
         Ok(Self {
-            adapter: adapter(config, AdapterKind::ScalaBl { epsilon: settings.epsilon }, request),
-            divergence: Divergence::Scales(direction),
+            adapter: setup::plain_lora(config, request),
+            op: Some(Arc::new(RandomScales { epsilon: settings.epsilon })),
+            divergence: Divergence::Scales(settings.kl_direction),
             cycle: KlCycle::new(config, settings.gamma, PUBLISHED_STEPS),
             second: SecondOptimizer::new(rate, setup::noise_of(settings.optimizers)),
             rates: NoisyRates::new(config, noise_rate),
@@ -201,7 +204,7 @@ impl Method<AutoModel> for Alternating {
             Divergence::Entries(_) => Scheme::PerToken,
             Divergence::Scales(_) => Scheme::PerBatch,
         };
-        Ok(self.rates.setup(self.adapter, scheme, config))
+        Ok(Setup { op: self.op.clone(), ..self.rates.setup(self.adapter, scheme, config) })
     }
 
     fn update(
@@ -224,91 +227,5 @@ impl Method<AutoModel> for Alternating {
             Divergence::Entries(_) => inputs.predict_by(Scheme::PerToken, model),
             Divergence::Scales(_) => inputs.predict(model),
         }
-    }
-}
-
-const C_LORA_STEPS: usize = 2000;
-
-/// C-LoRA: a random matrix between the factors whose law depends on the input.
-///
-/// Objective: mean negative log-likelihood with a draw for every token plus
-///
-/// ```text
-/// π_i · kl_weight / modules · Σ_modules Σ_tokens KL(q(E | x) ‖ N(0, 0.2²))        kl_weight = 1e-6
-/// ```
-///
-/// over the tokens of the batch, padding included as published, with BLoB's `π_i`. `AdamW` moves A, B and the head; the network
-/// that reads the law of `E` off the input follows the gradient of both by plain descent at 0.01, unclipped. Draws have noise for
-/// every token. Parameters: `rank·(d_input + d_output) + hidden·(rank + 1) + 2·rank²·(hidden + 1)` per layer. Source: Rahmati et
-/// al. 2025, arXiv:2505.17773, without its factors of the likelihood per task and its choice of the checkpoint.
-#[derive(Clone, Debug)]
-pub(super) struct CLora {
-    adapter: AdapterConfig,
-    kl_weight: f64,
-    cycle: KlCycle,
-    second: SecondOptimizer,
-    /// Sees the divergence of every use of an adapter in training.
-    observer: Observer,
-}
-
-impl CLora {
-    pub(super) fn new(config: &Config, request: RankRequest) -> Result<Self> {
-        let settings::CLoraSettings { hidden, prior_std, kl_weight, gamma, learning_rate } =
-            config.methods.c_lora;
-        let adapter = adapter(config, AdapterKind::CLora { hidden }, request);
-        let cycle = KlCycle::new(config, gamma, C_LORA_STEPS);
-        let second = SecondOptimizer::new(learning_rate, |p| p.name.contains(".lora_context_"));
-        let observer = Observer::of_divergences(prior_std);
-        Ok(Self { adapter, kl_weight, cycle, second, observer })
-    }
-}
-
-impl Method<AutoModel> for CLora {
-    fn setup(&self, config: &TrainConfig) -> Burn<Setup> {
-        let observer = Some(self.observer.clone());
-        // Noise for every token.
-        Ok(Setup { scheme: Scheme::PerToken, observer, ..Setup::new(self.adapter, config) })
-    }
-
-    fn objective(
-        &self,
-        _model: &AutoModel,
-        step: &StepContext,
-        likelihood: Objective,
-    ) -> Burn<Objective> {
-        let seen = self.observer.take_divergences();
-        let modules: BTreeSet<u32> = seen.iter().map(|seen| seen.module).collect();
-        let rows = |seen: &ContextDivergence| seen.per_token.dims()[0];
-        // A step of several micro-batches asks once, after the first: it stands for all of them.
-        let rows = seen.iter().map(rows).max().unwrap_or(1).max(1);
-        let share = step.examples as f64 / rows as f64;
-        let kl = seen.into_iter().map(|seen| seen.per_token.sum()).reduce(|a, b| a + b);
-        let weight = self.cycle.weight(step.step, step.n_train)?;
-        let weight = weight * self.kl_weight * share / modules.len().max(1) as f64;
-        Ok(Objective { kl, kl_weight: weight, ..likelihood })
-    }
-
-    fn update(
-        &mut self,
-        when: UpdatePhase,
-        step: StepState<'_, AutoModel>,
-    ) -> Burn<Option<RankCause>> {
-        match when {
-            UpdatePhase::BeforeUpdate => {
-                // Divergences of further micro-batches keep their graphs until they are taken.
-                drop(self.observer.take_divergences());
-                self.second.before_update(step);
-            }
-            UpdatePhase::AfterUpdate => {
-                self.second.descend(step.model, step.rate_factor, &NamedGradients::default());
-            }
-        }
-        Ok(None)
-    }
-
-    fn predict(&self, model: &AutoModel, inputs: &Inputs<'_>) -> Burn<Prediction> {
-        let mut unobserved = model.clone();
-        observe(&mut unobserved, None);
-        inputs.predict_by(Scheme::PerToken, &unobserved)
     }
 }

@@ -1,16 +1,16 @@
-//! Methods that train LoRA's factors without a posterior: MAP, MC dropout and LoRA-Ensemble.
+//! Methods that train LoRA's factors without a posterior: MAP and MC dropout.
 
-use lrvd_burn::adapter::{AdapterConfig, AdapterKind};
+use lrvd_burn::adapter::AdapterConfig;
 use lrvd_burn::model::total_over_adapters;
 use lrvd_burn::objective::Objective;
 use lrvd_burn::sampling::Pass;
 use lrvd_burn::train::{Method, Prediction, Setup, StepContext, TrainConfig};
 use lrvd_models::AutoModel;
 
-use super::setup::{adapter, lora, rate_to_reach};
+use super::setup::{lora, rate_to_reach};
 use super::{Inputs, RankRequest};
 use crate::error::{Burn, Result};
-use crate::settings::{Config, LoraEnsembleSettings, MapSettings};
+use crate::settings::{Config, MapSettings};
 
 /// MAP: maximum likelihood with a Gaussian prior on the adapter, or what is called so.
 ///
@@ -95,40 +95,5 @@ impl Method<AutoModel> for McDropout {
 
     fn predict(&self, model: &AutoModel, inputs: &Inputs<'_>) -> Burn<Prediction> {
         inputs.predict_with(model, |key| Pass::mean().with_adapter_dropout(key))
-    }
-}
-
-/// LoRA-Ensemble: several adapters on one backbone, trained and asked in one batched pass.
-/// Objective: the mean over the members of each one's mean negative log-likelihood; the batch is repeated member by member.
-/// Answer: the average of the members' probabilities (`k = 0`). `A` starts Xavier-uniform with a large gain, `B` at 0. The
-/// update is `B·A`, scaled by 1 whatever `lora_alpha` is, as published, with its own learning rate. Parameters:
-/// `members·rank·(d_input + d_output)` per layer. Members share the classifier of an encoder (`docs/guides/reproduce.md` says
-/// why), and adapt the `lm_head` of a language model each by itself. Source: `Mühlematter` et al. 2024, arXiv:2405.14438.
-#[derive(Clone, Debug)]
-pub(super) struct LoraEnsemble {
-    adapter: AdapterConfig,
-    learning_rate: f64,
-}
-
-impl LoraEnsemble {
-    pub(super) fn new(config: &Config, request: RankRequest) -> Result<Self> {
-        let LoraEnsembleSettings { members, gain, learning_rate } = config.methods.lora_ensemble;
-        let kind = AdapterKind::LoraEnsemble { members, gain };
-        let adapter = adapter(config, kind, request);
-        // `c = lora_alpha / rank` is 1.
-        let adapter = AdapterConfig { lora_alpha: adapter.rank as f64, ..adapter };
-        Ok(Self { adapter, learning_rate })
-    }
-}
-
-impl Method<AutoModel> for LoraEnsemble {
-    fn setup(&self, config: &TrainConfig) -> Burn<Setup> {
-        let mut setup = Setup::new(self.adapter, config);
-        setup.groups.adapter.learning_rate = self.learning_rate;
-        Ok(setup)
-    }
-
-    fn predict(&self, model: &AutoModel, inputs: &Inputs<'_>) -> Burn<Prediction> {
-        inputs.logits(model, &Pass::mean())
     }
 }

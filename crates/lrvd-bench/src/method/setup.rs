@@ -9,10 +9,10 @@ use lrvd_burn::optimizer::NamedGradients;
 use lrvd_burn::parameters::{Group, NamedParameter};
 use lrvd_burn::sampling::Scheme;
 use lrvd_burn::train::{Setup, StepState, TrainConfig};
-use lrvd_core::baselines::minibatch_weight::{rescaled_cycle, rising_weight};
 use lrvd_models::AutoModel;
 use serde::{Deserialize, Serialize};
 
+use super::minibatch_weight::{rescaled_cycle, rising_weight};
 use crate::error::{Burn, Result};
 use crate::settings::{Config, LastBatch, Optimizers};
 
@@ -52,6 +52,11 @@ pub(super) fn adapter(config: &Config, kind: AdapterKind, request: RankRequest) 
 
 pub(super) fn lora(config: &Config, request: RankRequest) -> AdapterConfig {
     adapter(config, AdapterKind::Lora { b_bound: config.lora_b_bound }, request)
+}
+
+/// Factors of which B starts at 0, for an update of the method's own.
+pub(super) fn plain_lora(config: &Config, request: RankRequest) -> AdapterConfig {
+    adapter(config, AdapterKind::Lora { b_bound: 0.0 }, request)
 }
 
 /// The peak rate at which a parameter under `AdamW` can just go `distance` in the run; 0 where every rate is 0.
@@ -237,10 +242,8 @@ fn without_graph(gradient: Tensor<1>) -> Tensor<1> {
 
 #[cfg(test)]
 mod tests {
-    use lrvd_core::baselines::minibatch_weight::GAMMA;
-
     use super::*;
-    use crate::settings::Preset;
+    use crate::settings::{GAMMA, Preset};
 
     fn cycle(gamma: Option<f64>, last_batch: LastBatch) -> KlCycle {
         let config = Config { batch_size: 4, last_batch, ..Preset::DefaultReasoning.config() };

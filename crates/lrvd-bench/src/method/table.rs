@@ -7,9 +7,11 @@ use lrvd_burn::train::{Method, RankSearch};
 use lrvd_models::AutoModel;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use super::c_lora::CLora;
 use super::laplace::Laplace;
-use super::noisy::{Alternating, Bbb, CLora};
-use super::point::{LoraEnsemble, Map, McDropout};
+use super::lora_ensemble::LoraEnsemble;
+use super::noisy::{Alternating, Bbb};
+use super::point::{Map, McDropout};
 use super::setup::RankRequest;
 use super::swag::Swag;
 use super::tfb::Tfb;
@@ -349,12 +351,13 @@ mod tests {
                     continue;
                 };
                 let setup = method.setup(&config.training(1)).unwrap();
-                let plain = matches!(
-                    setup.adapter.kind,
-                    AdapterKind::Lora { .. }
-                        | AdapterKind::AdaLora
-                        | AdapterKind::Variational { .. }
-                );
+                let plain = setup.op.is_none()
+                    && matches!(
+                        setup.adapter.kind,
+                        AdapterKind::Lora { .. }
+                            | AdapterKind::AdaLora
+                            | AdapterKind::Variational { .. }
+                    );
                 assert_eq!(can.saved, plain && !name.entry().can.post_hoc, "{name}");
                 assert_eq!(can.posterior, setup.posterior.is_some(), "{name}");
                 let search = name.search(&Preset::Default.config());

@@ -7,7 +7,6 @@ use lrvd_burn::schema::words;
 use lrvd_core::baselines::ElementReduction;
 use lrvd_core::baselines::bayes_by_backprop::{INITIAL_RHO, PRIOR_STD_DEV};
 use lrvd_core::baselines::laplace::{EvidenceOptions, InputNormalisation, LOW_RANK, LOW_RANK_FROM};
-use lrvd_core::baselines::minibatch_weight::GAMMA;
 use lrvd_core::baselines::swag::MAX_DEVIATIONS;
 use lrvd_core::baselines::tfb::{ANCHORS, ITERATIONS, RANGE, SearchAnswer, TOLERANCE};
 use lrvd_core::kl::ArdScales;
@@ -17,6 +16,9 @@ use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Map, Value};
 
 use super::table::{POSITIVE, limited_part, positive_to, settings};
+
+/// The published exponent of BLoB's cycle length.
+pub(crate) const GAMMA: f64 = 8.0;
 
 settings! {
     /// Settings of the methods that have some beyond the experiment's, by the method's key.
@@ -254,7 +256,7 @@ settings! {
 /// Which way round the divergence is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum KlDirectionSetting {
+pub enum KlDirection {
     /// Posterior from prior.
     Standard,
     /// Prior from posterior, as the published code does.
@@ -269,7 +271,7 @@ settings! {
         /// Upper end of the initialisation of the scales' deviations, `U(ε/√2, ε)`.
         epsilon: f64 = 0.05, in positive_to(1.0);
         /// Which way round the divergence is.
-        kl_direction: KlDirectionSetting = KlDirectionSetting::Coded;
+        kl_direction: KlDirection = KlDirection::Coded;
         /// Rate of the second optimiser; without one, that of the direction: 0.1 for `coded`, 1 for `standard`.
         kl_learning_rate: Option<f64> = None, in 0.0..=1e6;
         /// Dataset rescaling of the KL's cycle; without one a cycle is an epoch.

@@ -15,8 +15,10 @@ pub use config::{
 pub use layers::Layers;
 pub(crate) use layers::evaluate_every;
 pub use lrvd_burn::train::{Bucketing, LastBatch, OptimizerOnPrune, UpdatePhase};
+#[cfg(test)]
+pub(crate) use methods::GAMMA;
 pub use methods::{
-    ArdSettings, BbbPrior, BbbSettings, BbbWeight, BlobSettings, CLoraSettings, KlDirectionSetting,
+    ArdSettings, BbbPrior, BbbSettings, BbbWeight, BlobSettings, CLoraSettings, KlDirection,
     LaplaceLayers, LaplacePredictive, LaplacePrior, LaplaceSettings, LoraEnsembleSettings,
     MapSettings, McDropoutSettings, MethodSettings, MixtureSettings, NoiseToSignalSettings,
     Optimizers, ScalaBlSettings, SwagSettings, TfbCriterion, TfbSettings,

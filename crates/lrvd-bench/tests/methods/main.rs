@@ -5,5 +5,6 @@
 
 mod every;
 mod harness;
+mod ops;
 mod posthoc;
 mod steps;

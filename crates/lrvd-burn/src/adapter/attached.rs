@@ -10,13 +10,12 @@ use burn::tensor::{Device, Tensor, TensorData};
 use lrvd_core::noise::module_id;
 use lrvd_core::posterior::VariationalFamily;
 
-use super::kind::{Adapter, Extension, Gaussian, LowRankAdapter};
-use super::observer::Observer;
+use super::kind::{Gaussian, LowRankAdapter};
 use crate::sampling::Pass;
 
 /// Rank, scale and family at attachment, for files; outlives the adapter when every rank is pruned.
 ///
-/// Layers with an [`Adapter`] whose mean is not a product of two factors have none.
+/// A layer with an [`UpdateOp`](super::UpdateOp) has none: its mean is not a product of two factors.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AdapterSlot {
     /// Rank at attachment.
@@ -28,13 +27,10 @@ pub struct AdapterSlot {
 }
 
 impl AdapterSlot {
-    pub(super) fn of(adapter: &Adapter, initial_rank: usize) -> Option<Self> {
-        let Adapter::LowRank(adapter) = adapter else { return None };
-        if matches!(adapter.extension, Some(Extension::Scale(_) | Extension::Contextual(_))) {
-            return None;
-        }
+    pub(super) fn of(adapter: &LowRankAdapter, initial_rank: usize) -> Option<Self> {
         let family = adapter.posterior().and_then(Gaussian::family);
-        Some(Self { initial_rank, scaling: adapter.scaling, family })
+        let slot = Self { initial_rank, scaling: adapter.scaling, family };
+        adapter.op().is_none().then_some(slot)
     }
 }
 
@@ -46,14 +42,13 @@ impl AdapterSlot {
 #[derive(Clone, Debug)]
 pub struct Attached {
     /// The adapter; `None` after its last rank was pruned.
-    pub adapter: Option<Adapter>,
+    pub adapter: Option<LowRankAdapter>,
     /// Rank, scale and family at attachment, for files.
     pub slot: Option<AdapterSlot>,
     /// Path of the layer, which names it in files.
     pub path: Arc<str>,
     /// Identity of the layer in the noise streams, derived from its path.
     pub noise_id: u32,
-    pub(super) observer: Option<Observer>,
     /// The pass of `forward` without an explicit one.
     pub(crate) pass: Pass,
 }
@@ -62,23 +57,7 @@ impl Attached {
     /// Nothing yet, on the layer at `path`.
     pub(crate) fn empty(path: &str) -> Self {
         let (noise_id, pass) = (module_id(path), Pass::mean());
-        Self { adapter: None, slot: None, path: path.into(), noise_id, observer: None, pass }
-    }
-
-    /// The adapter, if it is one of two factors.
-    pub fn low_rank(&self) -> Option<&LowRankAdapter> {
-        match &self.adapter {
-            Some(Adapter::LowRank(adapter)) => Some(adapter),
-            _ => None,
-        }
-    }
-
-    /// Number of ensemble members that share a batch here, if there are several adapters.
-    pub fn members(&self) -> Option<usize> {
-        match &self.adapter {
-            Some(Adapter::Members(members)) => Some(members.count()),
-            _ => None,
-        }
+        Self { adapter: None, slot: None, path: path.into(), noise_id, pass }
     }
 
     /// An empty parameter that carries the whole: Burn's visitors and mappers see parameters only.
@@ -90,7 +69,10 @@ impl Attached {
         handle.apply_reparameterization(Attach(Some(self.clone())))
     }
 
-    fn with(mut self, change: impl FnOnce(Option<Adapter>) -> Option<Adapter>) -> Self {
+    fn with(
+        mut self,
+        change: impl FnOnce(Option<LowRankAdapter>) -> Option<LowRankAdapter>,
+    ) -> Self {
         self.adapter = change(self.adapter.take());
         self
     }

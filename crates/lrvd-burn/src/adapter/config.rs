@@ -1,17 +1,9 @@
 //! Configuration of an adapter: its kind, sizes and initial values.
 
+use lrvd_core::adalora::adalora_scaling;
 use lrvd_core::error::{above, above_up_to, check_range};
-use lrvd_core::noise::{NoiseKey, module_id};
 use lrvd_core::posterior::{INITIAL_LOG_VARIANCE, VariationalFamily};
 use serde::{Deserialize, Serialize};
-
-use super::initialisation::Initialiser;
-use super::kind::Adapter;
-use super::linear::AdaptedLinear;
-use super::schema::{ParameterSchema, Sizes};
-
-/// AdaLoRA divides by `r0 + 1e-5`, as its reference implementation does.
-const ADALORA_RANK_EPSILON: f64 = 1e-5;
 
 /// The kind of adapter.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -46,24 +38,6 @@ pub enum AdapterKind {
     Blob {
         /// Upper end of the uniform distribution of the initial `G`, which starts at `epsilon/√2`.
         epsilon: f64,
-    },
-    /// Random scales in an orthonormal basis, for `ScalaBL`.
-    ScalaBl {
-        /// Upper end of the uniform distribution of the scales' initial standard deviations, which starts at
-        /// `epsilon/√2`.
-        epsilon: f64,
-    },
-    /// A random rank matrix that depends on the input, for C-LoRA; the factors start as LoRA.
-    CLora {
-        /// Width of the hidden layer of the network that gives its distribution.
-        hidden: usize,
-    },
-    /// Several adapters that share a batch, for LoRA-Ensemble.
-    LoraEnsemble {
-        /// Number of adapters.
-        members: usize,
-        /// Gain of the Xavier-uniform initial values of A: large, so that members differ.
-        gain: f64,
     },
 }
 
@@ -111,65 +85,15 @@ impl AdapterConfig {
                 check_range("rho_std", rho_std, 0.0..=10.0)?;
                 mean_std.map_or(Ok(()), |std| check_range("mean_std", std, above_up_to(0.0, 10.0)))
             }
-            AdapterKind::Blob { epsilon } | AdapterKind::ScalaBl { epsilon } => {
-                check_range("epsilon", epsilon, above_up_to(0.0, 1.0))
-            }
-            AdapterKind::CLora { hidden } => check_range("hidden", hidden, 1..=65_536),
-            AdapterKind::LoraEnsemble { members, gain } => {
-                check_range("members", members, 1..=4096)?;
-                check_range("gain", gain, above_up_to(0.0, 1e6))
-            }
+            AdapterKind::Blob { epsilon } => check_range("epsilon", epsilon, above_up_to(0.0, 1.0)),
         }
     }
 
     /// The factor `c`.
     pub fn scaling(&self) -> f64 {
         match self.kind {
-            AdapterKind::AdaLora => self.lora_alpha / (self.rank as f64 + ADALORA_RANK_EPSILON),
+            AdapterKind::AdaLora => adalora_scaling(self.lora_alpha, self.rank),
             _ => self.lora_alpha / self.rank as f64,
         }
-    }
-
-    /// Attaches a freshly initialised, trainable adapter to `layer`, which is at `path`.
-    ///
-    /// ```text
-    /// LoRA, variational: A ~ U(±1/sqrt(d_input)),  B ~ U(±b_bound)
-    /// AdaLoRA:           A, B ~ N(0, 0.02²),       E = 0
-    /// Bayes by backprop: as LoRA with B = 0, or A, B ~ N(0, mean_std²);   rho ~ N(rho, rho_std²)
-    /// BLoB:              as LoRA with B = 0,       G ~ U(epsilon/√2, epsilon)
-    /// ScalaBL:           U·diag(s)·V = a LoRA's Aᵀ; A = Vᵀ, B = 0, log_mean = ln s,
-    ///                    log_std = ln U(epsilon/√2, epsilon)
-    /// C-LoRA:            as LoRA with B = 0;       w, b ~ U(±1/sqrt(inputs of the layer))
-    /// LoRA-Ensemble:     A ~ U(±gain·sqrt(6/(d_input + rank))),  B = 0,   for every member
-    /// ```
-    ///
-    /// Values depend on `seed` and the path only.
-    pub fn attach(
-        &self,
-        layer: &mut AdaptedLinear,
-        path: &str,
-        seed: NoiseKey,
-    ) -> Result<(), lrvd_core::Error> {
-        self.check()?;
-        let key = seed.for_module(module_id(path));
-        let init = Initialiser::new(layer, self.sizes(layer.d_input(), layer.d_output()), key);
-        layer.place(path, Adapter::fresh(self, &init)?, self.rank);
-        Ok(())
-    }
-
-    /// Number of parameters of a fresh adapter on a layer of the given widths.
-    pub fn parameter_count(&self, d_input: usize, d_output: usize) -> usize {
-        let sizes = self.sizes(d_input, d_output);
-        let count = |schema: &ParameterSchema| schema.shape(&sizes).iter().product::<usize>();
-        self.kind.parameters().into_iter().map(count).sum()
-    }
-
-    fn sizes(&self, d_input: usize, d_output: usize) -> Sizes {
-        let (hidden, members) = match self.kind {
-            AdapterKind::CLora { hidden } => (hidden, 1),
-            AdapterKind::LoraEnsemble { members, .. } => (0, members),
-            _ => (0, 1),
-        };
-        Sizes { d_input, d_output, rank: self.rank, hidden, members }
     }
 }

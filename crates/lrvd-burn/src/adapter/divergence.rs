@@ -218,7 +218,7 @@ fn kl_of_log_alpha<const D: usize>(log_alpha: Tensor<D>) -> Tensor<D> {
 ///
 /// A divergence is a difference of large logarithms summed over every weight of a model: in single
 /// precision the sum loses what a small weight of it would need.
-pub(super) fn widened<const D: usize>(tensor: Tensor<D>) -> Tensor<D> {
+pub fn widened<const D: usize>(tensor: Tensor<D>) -> Tensor<D> {
     if tensor.device().inner().supports_dtype(DType::F64) {
         tensor.cast(FloatDType::F64)
     } else {

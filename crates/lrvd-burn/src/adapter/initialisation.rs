@@ -4,7 +4,6 @@ use burn::module::Param;
 use burn::tensor::{DType, Device, Tensor, TensorData};
 use lrvd_core::noise::{NoiseKey, Stream, fill_normal, fill_uniform};
 
-use super::linear::AdaptedLinear;
 use super::schema::{ParameterSchema, Sizes};
 
 /// Makes the trainable parameters of one layer; values depend on the key, which names seed and layer,
@@ -17,8 +16,8 @@ pub(super) struct Initialiser {
 }
 
 impl Initialiser {
-    pub(super) fn new(layer: &AdaptedLinear, sizes: Sizes, key: NoiseKey) -> Self {
-        let like = layer.weight.base();
+    /// Beside the base weight `like`.
+    pub(super) fn new(like: &Tensor<2>, sizes: Sizes, key: NoiseKey) -> Self {
         Self {
             sizes,
             key: key.on_stream(Stream::INIT),
@@ -33,7 +32,7 @@ impl Initialiser {
     }
 
     /// The given values.
-    pub(super) fn given<const D: usize>(
+    fn given<const D: usize>(
         &self,
         schema: &ParameterSchema,
         values: Vec<f32>,
@@ -53,7 +52,7 @@ impl Initialiser {
         Param::from_tensor(full.require_grad())
     }
 
-    /// `map` of the numbers that `fill` draws; members of an ensemble differ.
+    /// `map` of the numbers that `fill` draws.
     fn drawn(
         &self,
         schema: &ParameterSchema,
@@ -62,16 +61,8 @@ impl Initialiser {
     ) -> Vec<f32> {
         let len: usize = schema.shape(&self.sizes).iter().product();
         let mut values = vec![0.0; len];
-        for (member, part) in (0..).zip(values.chunks_mut(len / self.sizes.members)) {
-            fill(self.key.with_use(schema.initial_use + member), 0, part);
-        }
+        fill(self.key.with_use(schema.initial_use), 0, &mut values);
         values.into_iter().map(map).collect()
-    }
-
-    /// Values of `U(-bound, bound)`.
-    pub(super) fn uniform_values(&self, schema: &ParameterSchema, bound: f64) -> Vec<f32> {
-        let at = |u: f32| if bound > 0.0 { (2.0 * u - 1.0) * bound as f32 } else { 0.0 };
-        self.drawn(schema, fill_uniform, at)
     }
 
     /// `U(-bound, bound)`.
@@ -80,7 +71,8 @@ impl Initialiser {
         schema: &ParameterSchema,
         bound: f64,
     ) -> Param<Tensor<D>> {
-        self.given(schema, self.uniform_values(schema, bound))
+        let at = |u: f32| if bound > 0.0 { (2.0 * u - 1.0) * bound as f32 } else { 0.0 };
+        self.given(schema, self.drawn(schema, fill_uniform, at))
     }
 
     /// `N(mean, std²)`.

@@ -4,11 +4,12 @@ use burn::module::{Module, Param};
 use burn::nn::Linear;
 use burn::tensor::quantization::{QuantScheme, QuantStore, QuantValue, ScaleDtype};
 use burn::tensor::{FloatDType, Int, Tensor};
+use lrvd_core::error::check_range;
 
 use super::attached::{AdapterSlot, Attached, set as set_attached};
-use super::kind::{Adapter, Extension, LowRankAdapter};
-use super::observer::Observer;
-use super::schema::Axis;
+use super::kind::{Extension, LowRankAdapter};
+use super::op::UpdateOp;
+use super::schema::{Axis, Sizes};
 use crate::error::Error;
 use crate::parameters::ParameterValue as _;
 use crate::sampling::{Pass, Scheme};
@@ -108,27 +109,20 @@ impl AdaptedLinear {
     }
 
     /// The adapter; `None` before one is attached and after its last rank is pruned.
-    pub fn adapter(&self) -> Option<&Adapter> {
+    pub fn low_rank(&self) -> Option<&LowRankAdapter> {
         self.attached()?.adapter.as_ref()
     }
 
-    pub(crate) fn observer(&self) -> Option<&Observer> {
-        self.attached()?.observer.as_ref()
+    /// Update of another method, if the adapter has one.
+    pub(crate) fn op(&self) -> Option<&dyn UpdateOp> {
+        self.low_rank()?.op().map(|extension| &*extension.op)
     }
 
-    /// The adapter, if it is one of two factors.
-    pub fn low_rank(&self) -> Option<&LowRankAdapter> {
-        self.attached()?.low_rank()
-    }
-
-    /// Changes the adapter, if it is one of two factors; shapes must stay, and so must the kind of the
-    /// extension ([`AdaptedLinear::extend`] changes it).
+    /// Changes the adapter; shapes must stay, and so must the kind of the extension ([`AdaptedLinear::extend`] changes
+    /// it).
     pub fn edit<T>(&mut self, change: impl FnOnce(&mut LowRankAdapter) -> T) -> Option<T> {
         self.low_rank()?;
-        self.edit_attached(|attached| match &mut attached.adapter {
-            Some(Adapter::LowRank(adapter)) => Some(change(adapter)),
-            _ => None,
-        })?
+        self.edit_attached(|attached| attached.adapter.as_mut().map(change))?
     }
 
     /// Replaces the base weight; the adapter stays.
@@ -145,34 +139,30 @@ impl AdaptedLinear {
 
     /// Current rank: 0 without an adapter and after the last rank is pruned.
     pub fn rank(&self) -> usize {
-        self.adapter().map_or(0, Adapter::rank)
+        self.low_rank().map_or(0, LowRankAdapter::rank)
     }
 
-    /// Number of ensemble members that share a batch here, if there are several adapters.
-    pub fn members(&self) -> Option<usize> {
-        self.attached()?.members()
-    }
-
-    /// Whether a pass of `scheme` has a meaning for the layer; see [`Adapter::supports`].
+    /// `true` if a pass of `scheme` has a meaning for the layer; see [`LowRankAdapter::supports`].
     pub fn supports(&self, scheme: Scheme) -> bool {
-        self.adapter().is_none_or(|adapter| adapter.supports(scheme))
+        self.low_rank().is_none_or(|adapter| adapter.supports(scheme))
     }
 
-    /// Whether the batch of `pass` holds several draws that differ from this layer on: its adapter is random.
+    /// `true` if the batch of `pass` holds several draws that differ from this layer on: its adapter is random.
     pub fn is_stochastic(&self, pass: &Pass) -> bool {
-        let is_random = |e: &Extension| !matches!(e, Extension::SingularValues(_));
+        let is_random = |extension: &Extension| match extension {
+            Extension::SingularValues(_) => false,
+            Extension::Op(extension) => extension.op.is_random(),
+            _ => true,
+        };
         pass.draws > 1 && self.extension().is_some_and(is_random)
     }
 
-    /// Whether each row of the output is the same whatever rows are beside it: nothing is drawn row by row, and
-    /// no observer is set.
+    /// `true` if each row of the output is the same whatever rows are beside it: nothing is drawn row by row.
     pub fn is_row_independent(&self, pass: &Pass) -> bool {
         let drawn_whole =
             matches!(pass.scheme, Scheme::Mean | Scheme::PerSequence | Scheme::PerBatch);
-        let by_token = matches!(self.extension(), Some(Extension::Contextual(_)));
-        let drops = pass.dropout.is_some();
-        let is_alone = self.adapter().is_none() || drawn_whole && !by_token && !drops;
-        is_alone && self.observer().is_none()
+        let alone = self.op().is_none_or(UpdateOp::is_row_independent);
+        self.low_rank().is_none() || drawn_whole && alone && pass.dropout.is_none()
     }
 
     /// Puts `adapter` on the layer at module path `path` in place of what was there; rank 0 leaves only the
@@ -182,14 +172,16 @@ impl AdaptedLinear {
     pub fn attach(
         &mut self,
         path: &str,
-        adapter: impl Into<Adapter>,
+        mut adapter: LowRankAdapter,
         initial_rank: usize,
     ) -> Result<(), Error> {
-        let mut adapter = adapter.into();
-        let sizes = adapter.sizes(self.d_input(), self.d_output());
+        check_range("dropout", adapter.dropout, 0.0..1.0)?;
+        let (d_input, d_output) = (self.d_input(), self.d_output());
+        let sizes = Sizes { d_input, d_output, rank: adapter.rank() };
         let mut outcome = Ok(());
         adapter.each(&mut |schema, value| {
-            let (name, expected, found) = (schema.name, schema.shape(&sizes), value.shape());
+            let (name, found) = (schema.name, value.shape());
+            let expected = schema.expected(&sizes, &found);
             if outcome.is_ok() && expected != found {
                 let expected = format!("{expected:?}");
                 outcome = Err(Error::module(path, name, expected, format_args!("{found:?}")));
@@ -208,15 +200,14 @@ impl AdaptedLinear {
 
     /// Puts `extension` beside the factors, `None` for plain ones, and returns what was there.
     ///
-    /// The [slot](AdaptedLinear::slot) goes with scales and contexts: no LoRA file can hold them, and a
-    /// layer without a slot is none that is written to one. Plain factors are the mean of what was
-    /// there but for singular values, scales and contexts.
+    /// The [slot](AdaptedLinear::slot) goes with an [`UpdateOp`]: no LoRA file can hold it, and a
+    /// layer without a slot is not written to one. Plain factors are the mean of a posterior and of noise on the entries.
     ///
     /// On an error the layer is unchanged.
     pub fn extend(&mut self, extension: Option<Extension>) -> Result<Option<Extension>, Error> {
         let Some((attached, adapter)) = self.attached().zip(self.low_rank()) else {
             let path = self.attached().map_or("", |attached| &attached.path);
-            return Err(Error::layer(path, "has no adapter of two factors"));
+            return Err(Error::layer(path, "has no adapter"));
         };
         let initial_rank = attached.slot.map_or(adapter.rank(), |slot| slot.initial_rank);
         let (path, old) = (attached.path.clone(), adapter.extension.clone());
@@ -226,8 +217,8 @@ impl AdaptedLinear {
     }
 
     /// Takes the adapter and its slot off.
-    pub fn detach(&mut self) -> Option<Adapter> {
-        let adapter = self.adapter().cloned();
+    pub fn detach(&mut self) -> Option<LowRankAdapter> {
+        let adapter = self.low_rank().cloned();
         set_attached(&mut self.weight, None);
         adapter
     }
@@ -243,10 +234,9 @@ impl AdaptedLinear {
     }
 
     /// As [`AdaptedLinear::attach`], for shapes that are right.
-    pub(crate) fn place(&mut self, path: &str, adapter: impl Into<Adapter>, initial_rank: usize) {
+    pub(crate) fn place(&mut self, path: &str, adapter: LowRankAdapter, initial_rank: usize) {
         let old = self.attached().filter(|attached| *attached.path == *path);
         let mut attached = old.cloned().unwrap_or_else(|| Attached::empty(path));
-        let adapter = adapter.into();
         attached.slot = AdapterSlot::of(&adapter, initial_rank);
         attached.adapter = (adapter.rank() > 0).then_some(adapter);
         set_attached(&mut self.weight, Some(attached));
@@ -274,30 +264,14 @@ impl AdaptedLinear {
         layer
     }
 
-    /// Lets `observer` see every further use of the adapter; `None` ends it.
-    ///
-    /// Uses with noise on activations ([`Scheme::MomentMatched`](crate::sampling::Scheme),
-    /// `Nested`) are not recorded: they have no weights that a gradient could belong to.
-    pub fn observe(&mut self, observer: Option<Observer>) {
-        self.edit_attached(|attached| attached.observer = observer);
-    }
-
-    /// Whether the update at the mean is one matrix, the same for every input: true but for
-    /// contextual adapters and member ensembles.
-    pub fn has_dense_mean(&self) -> bool {
-        let is_dense = |a: &LowRankAdapter| !matches!(a.extension, Some(Extension::Contextual(_)));
-        self.adapter().is_none() || self.low_rank().is_some_and(is_dense)
-    }
-
-    /// The dense update `c·A·diag(E)·B` at the posterior mean, `[d_input, d_output]`; `None` without
-    /// an adapter, and if the mean is [not one matrix](AdaptedLinear::has_dense_mean).
+    /// The dense update `c·A·diag(E)·B` at the posterior mean, `[d_input, d_output]`; `None` without an adapter, and of
+    /// an [`UpdateOp`].
     pub fn delta(&self) -> Option<Tensor<2>> {
-        let adapter = self.low_rank().filter(|_| self.has_dense_mean())?;
+        let adapter = self.low_rank().filter(|adapter| adapter.op().is_none())?;
         let [a, b] = [&adapter.a, &adapter.b].map(|factor| factor.val().without_autodiff());
-        let a = match &adapter.extension {
-            Some(Extension::SingularValues(e)) => a * e.val().without_autodiff().unsqueeze_dim(0),
-            Some(Extension::Scale(e)) => a * e.mean().without_autodiff().unsqueeze_dim(0),
-            _ => a,
+        let a = match adapter.singular_values() {
+            Some(e) => a * e.val().without_autodiff().unsqueeze_dim(0),
+            None => a,
         };
         Some(a.matmul(b).mul_scalar(adapter.scaling))
     }
@@ -306,15 +280,14 @@ impl AdaptedLinear {
     ///
     /// The sum is made in the type of the update and rounded once to that of the weight.
     ///
-    /// # Panics
+    /// # Errors
     ///
-    /// If the mean is [not one matrix](AdaptedLinear::has_dense_mean): no weight can take it in.
-    #[must_use]
-    pub fn merge(self) -> Linear {
-        assert!(
-            self.has_dense_mean(),
-            "the adapter has no dense mean: check `AdaptedLinear::has_dense_mean` first"
-        );
+    /// [`Error::Layer`] of an adapter with an [`UpdateOp`]: no weight can take it in.
+    pub fn merge(self) -> Result<Linear, Error> {
+        if self.op().is_some() {
+            let path = self.attached().map_or("", |attached| &attached.path);
+            return Err(Error::layer(path, "has an update that is not one matrix"));
+        }
         let weight = self.weight.base().without_autodiff().dequantize();
         let weight = match self.delta() {
             Some(delta) => {
@@ -324,7 +297,7 @@ impl AdaptedLinear {
             None => weight,
         };
         let bias = self.bias.map(|b| b.val().without_autodiff());
-        Linear { weight: Param::from_tensor(weight), bias: bias.map(Param::from_tensor) }
+        Ok(Linear { weight: Param::from_tensor(weight), bias: bias.map(Param::from_tensor) })
     }
 
     /// The layer with its base weight in `bits`; the weight has no gradient.

@@ -9,27 +9,27 @@ mod activation;
 mod attached;
 mod config;
 mod divergence;
+mod fresh;
 mod initialisation;
 mod kind;
 mod linear;
 mod noise;
-mod observer;
+mod op;
 mod prepared;
 mod schema;
 
 pub use attached::{AdapterSlot, Attached};
 pub(crate) use attached::{Attach, set as set_attached};
 pub use config::{AdapterConfig, AdapterKind};
-pub use divergence::{ArdHyper, Prior};
+pub use divergence::{ArdHyper, Prior, widened};
 pub use initialisation::adapter_dtype;
 pub(crate) use kind::posterior_schemas;
-pub use kind::{
-    Adapter, AdapterMembers, ContextualGaussian, Extension, Gaussian, LowRankAdapter, NoiseMap,
-    NoiseParameter, ScaleGaussian, repeat_for_members,
-};
+pub use kind::{Extension, Gaussian, LowRankAdapter, NoiseMap, NoiseParameter};
 pub use linear::{AdaptedLinear, BaseBits};
-pub use noise::AdapterStream;
-pub use observer::{ContextDivergence, ObservedUse, Observer};
+pub use noise::{AdapterStream, LayerNoise};
+pub use op::{
+    OpExtension, OpLayer, OpParameter, OpValue, PreparedUpdate, UpdateOp, repeat_for_members,
+};
 pub use prepared::PreparedLinear;
 pub(crate) use schema::Sizes;
 pub use schema::{Axis, ParameterSchema};

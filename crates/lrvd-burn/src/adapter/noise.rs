@@ -4,7 +4,6 @@ use burn::tensor::Tensor;
 use burn::tensor::module::linear;
 use lrvd_core::noise::{NoiseKey, Stream};
 
-use super::kind::{Deviations, LowRankAdapter};
 use crate::ops::{dropout, gaussian_draw, standard_normal};
 use crate::sampling::{Pass, Scheme};
 
@@ -13,7 +12,7 @@ use crate::sampling::{Pass, Scheme};
 ///
 /// They start far above those of [`Stream`](lrvd_core::noise::Stream), so that both can grow. The use
 /// index of [`NoiseKey::with_use`](lrvd_core::noise::NoiseKey::with_use) is 0 for tokens and 1 for
-/// rows that all sequences share.
+/// rows that all sequences share. 68 to 70 are those of `lrvd-bench`'s methods.
 #[derive(Clone, Copy, Debug)]
 pub struct AdapterStream;
 
@@ -26,28 +25,28 @@ impl AdapterStream {
     pub const FLIP_B_INPUT: u32 = 66;
     /// Flipout: signs of the output of B, `[tokens, d_output]`.
     pub const FLIP_B_OUTPUT: u32 = 67;
-    /// Normals of random rank scales, `[1 | sequences, rank]`.
-    pub const SCALE: u32 = 68;
-    /// Normals of a contextual rank matrix, `[1 | sequences, rank, rank]`.
-    pub const CONTEXT: u32 = 69;
-    /// The same with a matrix per token, `[n, tokens, rank, rank]`.
-    pub const CONTEXT_TOKEN: u32 = 70;
 }
 
-/// What a layer draws from.
+/// Use index of tokens.
+pub(super) const TOKENS: u32 = 0;
+/// Use index of rows that all sequences share.
+pub(super) const SHARED: u32 = 1;
+
+/// Draws of one layer in a pass.
 #[derive(Clone, Copy)]
-pub(super) struct LayerNoise<'a> {
-    pub(super) pass: &'a Pass,
+pub struct LayerNoise {
+    pub(super) pass: Pass,
     /// Identity of the layer.
     pub(super) module: u32,
-    pub(super) scheme: Scheme,
+    /// Extent of a draw.
+    pub scheme: Scheme,
     /// Number of examples, for a draw per sequence.
     pub(super) sequences: usize,
 }
 
-impl LayerNoise<'_> {
+impl LayerNoise {
     /// The key of the layer's first draw.
-    pub(super) fn key(&self) -> NoiseKey {
+    pub fn key(&self) -> NoiseKey {
         self.pass.noise.for_module(self.module)
     }
 
@@ -56,9 +55,9 @@ impl LayerNoise<'_> {
         if self.scheme == Scheme::PerSequence { self.sequences } else { 1 }
     }
 
-    /// Standard normals of every draw, `[draws, ...shape]`: the sequences or the one draw of each set, set
+    /// Standard normals of every draw, `[draws, rows, columns]`: the sequences or the one draw of each set, set
     /// after set.
-    pub(super) fn normal<const K: usize>(
+    pub fn normal<const K: usize>(
         &self,
         like: &Tensor<K>,
         [rows, columns]: [usize; 2],
@@ -69,7 +68,7 @@ impl LayerNoise<'_> {
         })
     }
 
-    /// `mean + std ⊙ normals` with the same normals.
+    /// `mean + std ⊙ normals` with the normals of [`LayerNoise::normal`].
     pub(super) fn drawn(&self, mean: &Tensor<2>, std: &Tensor<2>, stream: u32) -> Tensor<3> {
         self.pass.of_draws(self.module, |key, is_negated| {
             let std = if is_negated { std.clone().neg() } else { std.clone() };
@@ -78,11 +77,14 @@ impl LayerNoise<'_> {
     }
 
     /// One entry for each row of the batch where it holds several draws, else `x` as it is.
-    pub(super) fn for_rows<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
-        let &Pass { draws, rows, .. } = self.pass;
+    pub fn for_rows<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
+        let Pass { draws, rows, .. } = self.pass;
         if draws == 1 { x } else { each_repeated(x, rows) }
     }
 }
+
+/// Standard deviations of A and of B, each broadcastable against its factor; `None` if B is not random.
+pub(super) type Deviations = (Tensor<2>, Option<Tensor<2>>);
 
 /// Every entry along the first axis `times` over, one entry after the other.
 pub(super) fn each_repeated<const D: usize>(x: Tensor<D>, times: usize) -> Tensor<D> {
@@ -114,34 +116,39 @@ fn flipped<const D: usize>(t: Tensor<D>, key: NoiseKey) -> Tensor<D> {
 /// `E` are the standard normals that a draw per batch uses; `r`, `q`, `t`, `u` are signs per token
 /// and feature.
 pub(super) struct FlippedDraw {
+    a: Tensor<2>,
+    b: Tensor<2>,
     noise_a: Tensor<2>,
     noise_b: Option<Tensor<2>>,
     key: NoiseKey,
 }
 
 impl FlippedDraw {
-    pub(super) fn new(adapter: &LowRankAdapter, (a, b): Deviations, key: NoiseKey) -> Self {
+    /// A draw of the factors with means `[a, b]` and the given standard deviations.
+    pub(super) fn new([a, b]: [Tensor<2>; 2], (std_a, std_b): Deviations, key: NoiseKey) -> Self {
         let noise = |like: Tensor<2>, std: Tensor<2>, stream| {
             standard_normal(&like, like.dims(), key.on_stream(stream)) * std
         };
         Self {
-            noise_a: noise(adapter.a.val(), a, Stream::WEIGHT_A),
-            noise_b: b.map(|b| noise(adapter.b.val(), b, Stream::WEIGHT_B)),
+            noise_a: noise(a.clone(), std_a, Stream::WEIGHT_A),
+            noise_b: std_b.map(|std| noise(b.clone(), std, Stream::WEIGHT_B)),
+            a,
+            b,
             key,
         }
     }
 
     /// `[n, tokens, d_input]` to `[n, tokens, rank]`.
-    pub(super) fn down(&self, adapter: &LowRankAdapter, x: Tensor<3>, use_index: u32) -> Tensor<3> {
+    pub(super) fn down(&self, x: Tensor<3>, use_index: u32) -> Tensor<3> {
         let streams = [AdapterStream::FLIP_A_INPUT, AdapterStream::FLIP_A_OUTPUT];
-        let mean = linear(x.clone(), adapter.a.val(), None);
+        let mean = linear(x.clone(), self.a.clone(), None);
         mean + self.turned(x, &self.noise_a, streams, use_index)
     }
 
     /// `[n, tokens, rank]` to `[n, tokens, d_output]`.
-    pub(super) fn up(&self, adapter: &LowRankAdapter, h: Tensor<3>, use_index: u32) -> Tensor<3> {
+    pub(super) fn up(&self, h: Tensor<3>, use_index: u32) -> Tensor<3> {
         let streams = [AdapterStream::FLIP_B_INPUT, AdapterStream::FLIP_B_OUTPUT];
-        let mean = linear(h.clone(), adapter.b.val(), None);
+        let mean = linear(h.clone(), self.b.clone(), None);
         match &self.noise_b {
             Some(noise) => mean + self.turned(h, noise, streams, use_index),
             None => mean,

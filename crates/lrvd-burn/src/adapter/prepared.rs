@@ -6,21 +6,13 @@ use burn::tensor::{DType, Tensor};
 use lrvd_core::noise::NoiseKey;
 
 use super::initialisation::adapter_dtype;
-use super::kind::{
-    Adapter, AdapterMembers, ContextNoise, ContextualGaussian, Extension, Gaussian, LowRankAdapter,
-    Variances,
-};
+use super::kind::{Gaussian, LowRankAdapter, Variances};
 use super::linear::AdaptedLinear;
-use super::noise::{FlippedDraw, LayerNoise, each_repeated};
-use super::observer::ContextDivergence;
+use super::noise::{FlippedDraw, LayerNoise, SHARED, TOKENS, each_repeated};
+use super::op::{OpLayer, PreparedUpdate};
 use crate::ops::disentangled_attention::PositionRows;
 use crate::ops::{LowRank, adapted_linear, dropout, moment_matched_linear, quantized_linear};
 use crate::sampling::{Pass, Scheme};
-
-/// Use index of tokens.
-const TOKENS: u32 = 0;
-/// Use index of rows that all sequences share.
-const SHARED: u32 = 1;
 
 /// The adapter's part of a prepared layer.
 #[expect(clippy::large_enum_variant, reason = "one lives on the stack for the time of a forward")]
@@ -29,38 +21,18 @@ enum Update<'a> {
     None,
     /// Means or drawn weights, `[groups, d_input, rank]` and `[groups, rank, d_output]`: one for all, for
     /// each sequence, or for each draw that the batch holds.
-    Weights { adapter: &'a LowRankAdapter, a: Tensor<3>, b: Tensor<3>, between: Between<'a> },
+    Weights { adapter: &'a LowRankAdapter, a: Tensor<3>, b: Tensor<3> },
     /// One draw, turned by signs for every token.
     Flipped { adapter: &'a LowRankAdapter, draw: FlippedDraw },
     /// Noise on activations, resampled for each use.
     Activations { adapter: &'a LowRankAdapter, posterior: &'a Gaussian, key: NoiseKey },
-    /// Several adapters, each for its rows of the batch.
-    Members { members: &'a AdapterMembers, sequences: usize },
-}
-
-/// What is between the factors, besides singular values.
-enum Between<'a> {
-    Nothing,
-    /// Scales of the rank directions, `[1 | sequences, 1, rank]`.
-    Scales(Tensor<3>),
-    /// A matrix that depends on the input.
-    Context(&'a ContextualGaussian, ContextNoise),
+    /// Update of another method.
+    Op(Box<PreparedUpdate<'a>>),
 }
 
 impl<'a> Update<'a> {
     fn new(layer: &'a AdaptedLinear, pass: &Pass, sequences: usize) -> Self {
-        let adapter = match layer.adapter() {
-            None => return Self::None,
-            Some(Adapter::LowRank(adapter)) => adapter,
-            Some(Adapter::Members(members)) => {
-                let count = members.count();
-                assert!(
-                    sequences.is_multiple_of(count),
-                    "a batch of {sequences} rows does not hold as many for each of {count} members"
-                );
-                return Self::Members { members, sequences };
-            }
-        };
+        let Some(adapter) = layer.low_rank() else { return Self::None };
         let module = layer.noise_id();
         let noise = match (pass.scheme, adapter.posterior()) {
             (Scheme::MomentMatched(_) | Scheme::Nested, Some(posterior)) => {
@@ -68,30 +40,27 @@ impl<'a> Update<'a> {
                 return Self::Activations { adapter, posterior, key };
             }
             (scheme, _) if scheme.draws_weights() => {
-                Some(LayerNoise { pass, module, scheme, sequences })
+                Some(LayerNoise { pass: *pass, module, scheme, sequences })
             }
             _ => None,
         };
-        let noise = noise.as_ref();
+        if let Some(extension) = adapter.op() {
+            let LowRankAdapter { a, b, scaling, .. } = adapter;
+            let layer = OpLayer { a, b, scaling: *scaling, extension, module, sequences, noise };
+            return Self::Op(extension.op.prepare(layer));
+        }
         let drawn = noise.and_then(|noise| Some((noise, adapter.deviations()?)));
-        let ((a, b), between) = match (&adapter.extension, drawn) {
-            (Some(Extension::Scale(scale)), _) => {
-                (adapter.means(), Between::Scales(scale.scales(noise).unsqueeze_dim(1)))
-            }
-            (Some(Extension::Contextual(context)), _) => {
-                let noise = noise.map_or(ContextNoise::None, |noise| context.draw(noise));
-                (adapter.means(), Between::Context(context, noise))
-            }
-            (_, None) => (adapter.means(), Between::Nothing),
-            (_, Some((noise, std))) if noise.scheme == Scheme::PerToken => {
+        let (a, b) = match drawn {
+            None => adapter.means(),
+            Some((noise, std)) if noise.scheme == Scheme::PerToken => {
                 return Self::Flipped {
                     adapter,
-                    draw: FlippedDraw::new(adapter, std, noise.key()),
+                    draw: FlippedDraw::new([adapter.a.val(), adapter.b.val()], std, noise.key()),
                 };
             }
-            (_, Some((noise, std))) => (adapter.draw(std, noise), Between::Nothing),
+            Some((noise, std)) => adapter.draw(std, &noise),
         };
-        Self::Weights { adapter, a, b, between }
+        Self::Weights { adapter, a, b }
     }
 }
 
@@ -103,7 +72,7 @@ pub struct PreparedLinear<'a> {
     layer: &'a AdaptedLinear,
     update: Update<'a>,
     pass: Pass,
-    /// Whether the batch holds several draws that this layer tells apart.
+    /// `true` if the batch holds several draws that this layer tells apart.
     diverges: bool,
 }
 
@@ -174,7 +143,7 @@ impl PreparedLinear<'_> {
         out.reshape(shape)
     }
 
-    /// In one operator where the update's mean is a product of two factors that are not observed; else the base
+    /// In one operator where the update's mean is a product of two factors ; else the base
     /// product, and the update beside it.
     fn apply(&self, x: Tensor<3>, use_index: u32) -> Tensor<3> {
         let low = self.factors(x.dtype());
@@ -209,12 +178,10 @@ impl PreparedLinear<'_> {
         }
     }
 
-    /// The factors of an update without dropout or observer, all in the type of the activations.
+    /// The factors of an update without dropout, all in the type of the activations.
     fn factors(&self, activations: DType) -> Option<LowRank> {
         let (adapter, a, b) = match &self.update {
-            Update::Weights { adapter, a, b, between: Between::Nothing } => {
-                (adapter, a.clone(), b.clone())
-            }
+            Update::Weights { adapter, a, b } => (adapter, a.clone(), b.clone()),
             Update::Activations { adapter, .. }
                 if matches!(self.pass.scheme, Scheme::MomentMatched(_)) =>
             {
@@ -225,9 +192,8 @@ impl PreparedLinear<'_> {
         };
         let dropped =
             adapter.dropout > 0.0 && self.pass.adapter_dropout_key(self.layer.noise_id()).is_some();
-        let watched = self.layer.observer().is_some_and(|observer| observer.prior_std.is_none());
         let one_type = self.layer.weight.base().dtype() == activations && a.dtype() == activations;
-        if dropped || watched || !one_type || a.dims()[0] != b.dims()[0] {
+        if dropped || !one_type || a.dims()[0] != b.dims()[0] {
             return None;
         }
         let a = match adapter.singular_values() {
@@ -289,38 +255,24 @@ impl PreparedLinear<'_> {
     fn update(&self, x: Tensor<3>, use_index: u32) -> Option<Tensor<3>> {
         let dtype = x.dtype();
         let x = x.cast(adapter_dtype(self.layer.weight.base().dtype()));
-        let rate = self.layer.adapter().map_or(0.0, Adapter::dropout);
+        let rate = self.layer.low_rank().map_or(0.0, |adapter| adapter.dropout);
         let x = match self.pass.adapter_dropout_key(self.layer.noise_id()) {
             Some(key) if rate > 0.0 => dropout(x, rate, key.with_use(use_index)),
             _ => x,
         };
         let update = match &self.update {
             Update::None => return None,
-            Update::Weights { adapter, a, b, between } => {
+            Update::Weights { adapter, a, b } => {
                 let groups = a.dims()[0].max(b.dims()[0]);
                 // Rows shared by all sequences meet one weight draw each.
                 let is_shared = groups > 1 && x.dims()[0] == 1;
                 let x = if is_shared { x.expand([groups as i64, -1, -1]) } else { x };
-                let between = |h: Tensor<3>| match between {
-                    Between::Nothing => h,
-                    Between::Scales(scales) => h * scales.clone(),
-                    Between::Context(context, noise) => self.mixed(context, noise, h, use_index),
-                };
-                self.in_rank_space(
-                    x,
-                    use_index,
-                    |x| grouped(x, a),
-                    |h| adapter.scale_rank(between(h)),
-                    |s| grouped(s, b),
-                )
+                grouped(adapter.scale_rank(grouped(x, a)), b)
             }
-            Update::Flipped { adapter, draw } => self.in_rank_space(
-                x,
-                use_index,
-                |x| draw.down(adapter, x, use_index),
-                |h| adapter.scale_rank(h),
-                |s| draw.up(adapter, s, use_index),
-            ),
+            Update::Flipped { adapter, draw } => {
+                let s = adapter.scale_rank(draw.down(x, use_index));
+                draw.up(s, use_index)
+            }
             Update::Activations { adapter, posterior, key } => {
                 let key = (*key, use_index);
                 if let Scheme::MomentMatched(cross) = self.pass.scheme {
@@ -332,76 +284,9 @@ impl PreparedLinear<'_> {
                     adapter.nested(x, posterior, key)
                 }
             }
-            Update::Members { members, sequences } => {
-                self.members(members, *sequences, x, use_index)
-            }
+            Update::Op(update) => update(x, use_index),
         };
         Some(update.cast(dtype))
-    }
-
-    fn mixed(
-        &self,
-        context: &ContextualGaussian,
-        noise: &ContextNoise,
-        h: Tensor<3>,
-        use_index: u32,
-    ) -> Tensor<3> {
-        let observer = self.layer.observer();
-        let prior_std = observer.and_then(|observer| observer.prior_std);
-        let (mixed, divergence) = context.mix(h, noise, use_index, prior_std);
-        if let Some((observer, per_token)) = observer.zip(divergence) {
-            let module = self.layer.noise_id();
-            observer.record_divergence(ContextDivergence { module, use_index, per_token });
-        }
-        mixed
-    }
-
-    /// Every member's rows through its own factors, in one batched product.
-    fn members(
-        &self,
-        members: &AdapterMembers,
-        sequences: usize,
-        x: Tensor<3>,
-        use_index: u32,
-    ) -> Tensor<3> {
-        let [n, tokens, d_input] = x.dims();
-        let count = members.count();
-        let shared = use_index == SHARED;
-        let x = if shared {
-            x.expand([count as i64, -1, -1])
-        } else {
-            x.reshape([count, n / count * tokens, d_input])
-        };
-        let update = self.in_rank_space(
-            x,
-            use_index,
-            |x| x.matmul(members.a.val()),
-            |h| h.mul_scalar(members.scaling),
-            |s| s.matmul(members.b.val()),
-        );
-        let d_output = update.dims()[2];
-        if shared {
-            each_repeated(update, sequences / count)
-        } else {
-            update.reshape([n, tokens, d_output])
-        }
-    }
-
-    /// `up(middle(down(x)))`, which an observer sees with probes in between.
-    fn in_rank_space(
-        &self,
-        x: Tensor<3>,
-        use_index: u32,
-        down: impl FnOnce(Tensor<3>) -> Tensor<3>,
-        middle: impl FnOnce(Tensor<3>) -> Tensor<3>,
-        up: impl FnOnce(Tensor<3>) -> Tensor<3>,
-    ) -> Tensor<3> {
-        match self.layer.observer() {
-            Some(observer) if observer.prior_std.is_none() => {
-                observer.through((self.layer.noise_id(), use_index), x, down, middle, up)
-            }
-            _ => up(middle(down(x))),
-        }
     }
 }
 

@@ -13,38 +13,18 @@ pub enum Axis {
     Output,
     /// Rank directions.
     Rank,
-    /// Entries of two matrices between rank directions, mean and deviation: `2·rank²`, row-major.
-    RankMatrices,
-    /// Units of a hidden layer.
-    Hidden,
-    /// Members of an ensemble.
-    Members,
+    /// Another list, of any length: units of a network or members of an ensemble.
+    Other,
 }
 
 impl Axis {
-    /// Length of the axis.
-    fn len(self, sizes: &Sizes) -> usize {
+    /// Length of the axis; `None` if it may be any.
+    fn len(self, sizes: &Sizes) -> Option<usize> {
         match self {
-            Self::Input => sizes.d_input,
-            Self::Output => sizes.d_output,
-            Self::Rank => sizes.rank,
-            Self::RankMatrices => 2 * sizes.rank * sizes.rank,
-            Self::Hidden => sizes.hidden,
-            Self::Members => sizes.members,
-        }
-    }
-
-    /// Indices that are left of an axis of `len` entries when the rank directions `kept` are; `None`
-    /// if rank directions do not matter to it.
-    fn kept(self, len: usize, kept: &[usize]) -> Option<Vec<usize>> {
-        match self {
-            Self::Rank => Some(kept.to_vec()),
-            Self::RankMatrices => {
-                let rank = (len / 2).isqrt();
-                let rows = (0..2).flat_map(|half| kept.iter().map(move |i| half * rank + i));
-                Some(rows.flat_map(|row| kept.iter().map(move |j| row * rank + j)).collect())
-            }
-            Self::Input | Self::Output | Self::Hidden | Self::Members => None,
+            Self::Input => Some(sizes.d_input),
+            Self::Output => Some(sizes.d_output),
+            Self::Rank => Some(sizes.rank),
+            Self::Other => None,
         }
     }
 }
@@ -55,10 +35,6 @@ pub(crate) struct Sizes {
     pub(crate) d_input: usize,
     pub(crate) d_output: usize,
     pub(crate) rank: usize,
-    /// Units of a contextual network; 0 without one.
-    pub(crate) hidden: usize,
-    /// Members of an ensemble; 1 without one.
-    pub(crate) members: usize,
 }
 
 /// One parameter of a kind of adapter.
@@ -70,19 +46,18 @@ pub struct ParameterSchema {
     pub group: Group,
     /// What its axes run over, in memory.
     pub axes: &'static [Axis],
-    /// Use index of its initial values on [`Stream::INIT`](lrvd_core::noise::Stream::INIT); those of
-    /// further members of an ensemble follow.
+    /// Use index of its initial values on [`Stream::INIT`](lrvd_core::noise::Stream::INIT).
     pub initial_use: u32,
 }
 
 impl ParameterSchema {
     /// A part of the posterior mean.
-    pub(super) const fn mean(name: &'static str, axes: &'static [Axis], initial_use: u32) -> Self {
+    pub const fn mean(name: &'static str, axes: &'static [Axis], initial_use: u32) -> Self {
         Self { name, group: Group::AdapterMean, axes, initial_use }
     }
 
     /// A parameter of the noise.
-    pub(super) const fn noise(name: &'static str, axes: &'static [Axis], initial_use: u32) -> Self {
+    pub const fn noise(name: &'static str, axes: &'static [Axis], initial_use: u32) -> Self {
         Self { name, group: Group::LogVariance, axes, initial_use }
     }
 
@@ -91,9 +66,15 @@ impl ParameterSchema {
         self.axes.len() == 2
     }
 
-    /// Shape in memory.
+    /// Shape in memory of a parameter without an axis of any length.
     pub(crate) fn shape(&self, sizes: &Sizes) -> Vec<usize> {
-        self.axes.iter().map(|axis| axis.len(sizes)).collect()
+        self.axes.iter().filter_map(|axis| axis.len(sizes)).collect()
+    }
+
+    /// Shape in memory of a parameter found with `shape`.
+    pub(super) fn expected(&self, sizes: &Sizes, shape: &[usize]) -> Vec<usize> {
+        let axes = self.axes.iter().zip(shape);
+        axes.map(|(axis, &found)| axis.len(sizes).unwrap_or(found)).collect()
     }
 
     /// Shape in a file.
@@ -108,8 +89,8 @@ impl ParameterSchema {
     /// Keeps the rank directions `kept` of `value`, in order; identity and trainability stay.
     pub(super) fn cut(&self, value: &mut dyn ParameterValue, kept: &[usize]) {
         for (at, axis) in self.axes.iter().enumerate() {
-            if let Some(kept) = axis.kept(value.shape()[at], kept) {
-                value.select(at, &kept);
+            if *axis == Axis::Rank {
+                value.select(at, kept);
             }
         }
     }
@@ -126,10 +107,10 @@ impl ParameterSchema {
         }
         let (mut flat, mut shape) = (flat, shape.to_vec());
         for (at, axis) in self.axes.iter().enumerate() {
-            if let Some(kept) = axis.kept(shape[at], kept) {
+            if *axis == Axis::Rank {
                 let around = |axes: &[usize]| axes.iter().product::<usize>();
                 let cube = [around(&shape[..at]), shape[at], around(&shape[at + 1..])];
-                let cut = select(flat.reshape(cube), 1, &kept);
+                let cut = select(flat.reshape(cube), 1, kept);
                 shape[at] = kept.len();
                 flat = cut.reshape([around(&shape)]);
             }

@@ -1,4 +1,4 @@
-//! Models that contain adapted layers: attach, collect, count, observe.
+//! Models that contain adapted layers: attach, collect, count.
 
 mod named;
 pub(crate) mod walk;
@@ -7,16 +7,17 @@ pub use named::Named;
 pub use walk::{NamedModule, adapters};
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use burn::module::Module;
 use burn::tensor::{DType, FloatDType, Tensor};
 use lrvd_core::kl::KlReduction;
-use lrvd_core::noise::NoiseKey;
+use lrvd_core::noise::{NoiseKey, module_id};
 use tracing::{debug, trace};
 
 use self::walk::LayerRef;
 use crate::adapter::{
-    AdaptedLinear, Adapter, AdapterConfig, AdapterKind, Attached, Observer, Prior,
+    AdaptedLinear, AdapterConfig, Attached, Extension, LowRankAdapter, OpExtension, Prior, UpdateOp,
 };
 use crate::error::Error;
 use crate::ops::recompute;
@@ -55,18 +56,14 @@ pub fn attach_adapters(
             d_output: narrowest.layer.d_output(),
         });
     }
-    if let Some(LayerRef { path, .. }) = found.iter().find(|found| found.layer.adapter().is_some())
+    if let Some(LayerRef { path, .. }) = found.iter().find(|found| found.layer.low_rank().is_some())
     {
         return Err(Error::AlreadyAdapted { layer: path.clone() });
     }
-    let is_dense =
-        !matches!(config.kind, AdapterKind::CLora { .. } | AdapterKind::LoraEnsemble { .. });
     if let Some(LayerRef { path, .. }) = found.iter().find(|found| found.is_composed)
-        && (!is_dense || config.dropout > 0.0)
+        && config.dropout > 0.0
     {
-        let what = "is a `burn::nn::Linear`, whose adapter is a matrix added to its weight: dropout on the adapter's \
-                    input, ensembles and adapters that depend on the input need a `lrvd_burn::nn::Linear`";
-        return Err(Error::layer(path, what));
+        return Err(composed(path));
     }
     for LayerRef { layer, path, .. } in &mut found {
         config.attach(layer, path, seed)?;
@@ -93,7 +90,7 @@ pub(crate) fn check_distinct<'a>(paths: impl IntoIterator<Item = &'a str>) -> Re
 pub fn ranks(model: &impl NamedModule) -> Vec<(String, usize)> {
     let given = |attached: &Attached| attached.slot.is_some() || attached.adapter.is_some();
     let rank = |attached: Attached| {
-        let rank = attached.adapter.as_ref().map_or(0, Adapter::rank);
+        let rank = attached.adapter.as_ref().map_or(0, LowRankAdapter::rank);
         (attached.path.to_string(), rank)
     };
     adapters(model).into_iter().filter(given).map(rank).collect()
@@ -108,7 +105,7 @@ pub fn total_kl(
     reduction: KlReduction,
 ) -> Result<Option<Tensor<1>>, Error> {
     let mut terms = Vec::new();
-    for adapter in adapters(model).iter().filter_map(Attached::low_rank) {
+    for adapter in adapters(model).iter().filter_map(|attached| attached.adapter.as_ref()) {
         terms.extend(adapter.kl(prior, reduction)?);
     }
     Ok(terms.into_iter().reduce(|sum, term| sum + term))
@@ -125,16 +122,35 @@ pub fn total_over_adapters(
     layers.filter_map(|found| term(&found.layer)).reduce(|sum, term| sum + term)
 }
 
-/// Lets `observer` see every further use of the model's adapters, `None` ends it; returns the number
-/// of layers with one.
-pub fn observe(model: &mut impl NamedModule, observer: Option<&Observer>) -> usize {
-    let mut layers = 0;
-    model.visit_layers_mut(&mut |_, layer| {
-        let adapted = layer.rank() > 0;
-        layer.observe(observer.filter(|_| adapted).cloned());
-        layers += usize::from(adapted);
-    });
-    layers
+/// Puts `op` on every fresh LoRA of `model` in place of the product of its factors; what `seed` and the layer's path name
+/// are its initial values.
+pub(crate) fn start_op(
+    model: &mut impl NamedModule,
+    op: &Arc<dyn UpdateOp>,
+    seed: NoiseKey,
+) -> Result<(), Error> {
+    let mut found = walk::layers(model);
+    found.retain(|found| found.layer.low_rank().is_some());
+    for LayerRef { layer, path, is_composed, .. } in &mut found {
+        if *is_composed {
+            return Err(composed(path));
+        }
+        let Some(mut adapter) = layer.low_rank().cloned() else { continue };
+        let key = seed.for_module(module_id(path));
+        let extension = OpExtension::new(op.clone(), &mut adapter.a, &mut adapter.b, key)?;
+        adapter.extension = Some(Extension::Op(extension));
+        let rank = adapter.rank();
+        layer.attach(path, adapter, rank)?;
+    }
+    *model = walk::write_layers(model, found.into_iter().map(|f| (f.path, f.layer)).collect());
+    Ok(())
+}
+
+/// The error of an adapter that is not a matrix on a layer that needs one.
+fn composed(path: &str) -> Error {
+    let what = "is a `burn::nn::Linear`, whose adapter is a matrix added to its weight: dropout on the adapter's \
+                input, ensembles and adapters that depend on the input need a `lrvd_burn::nn::Linear`";
+    Error::layer(path, what)
 }
 
 /// Checks that every adapter of `model` can be sampled by `scheme`.
@@ -157,7 +173,7 @@ pub(crate) fn check_forward(model: &impl NamedModule, pass: &Pass) -> Result<(),
     check_scheme(model, pass.scheme)?;
     let is_one_weight = pass.scheme.shares_weights() && pass.is_single_draw();
     let cannot =
-        |found: &LayerRef| found.is_composed && found.layer.adapter().is_some() && !is_one_weight;
+        |found: &LayerRef| found.is_composed && found.layer.low_rank().is_some() && !is_one_weight;
     match walk::layers(model).into_iter().find(cannot) {
         Some(found) => Err(cannot_sample(&found.path, pass.scheme)),
         None => Ok(()),
@@ -191,7 +207,10 @@ pub(crate) fn under_pass<M: Module>(model: &M, pass: Pass) -> M {
 pub fn members(model: &impl NamedModule) -> Result<usize, Error> {
     let mut expected = None;
     for attached in adapters(model) {
-        let (Some(found), path) = (attached.members(), &attached.path) else { continue };
+        let Some(Extension::Op(extension)) = attached.adapter.and_then(|a| a.extension) else {
+            continue;
+        };
+        let (found, path) = (extension.op.members(), &attached.path);
         let expected = *expected.get_or_insert(found);
         if found != expected {
             let expected = format!("{expected} as in other layers");
@@ -236,7 +255,7 @@ pub fn trainable_counts(model: &impl NamedModule) -> TrainableCounts {
 /// The backward pass runs `forward` again, with the same noise: all of it is keyed. It costs one more forward of the block
 /// and holds the activations of one block at a time. Gradients reach `x` and the trainable parameters of `block`;
 /// whatever else `forward` captures is a constant. Where nothing has a gradient, the block runs as it is, and so does one
-/// without trainable parameters that is observed: each use is seen once.
+/// without trainable parameters that has an [`UpdateOp`]: it sees each use once.
 ///
 /// # References
 ///
@@ -252,8 +271,8 @@ pub fn recomputed<M: Module + Sync + 'static>(
             parts.push(p.value.tracked());
         }
     });
-    let is_observed = || walk::layers(block).iter().any(|found| found.layer.observer().is_some());
-    if parts.is_empty() && (!x.is_tracked() || is_observed()) {
+    let has_op = || walk::layers(block).iter().any(|found| found.layer.op().is_some());
+    if parts.is_empty() && (!x.is_tracked() || has_op()) {
         return forward(block, x);
     }
     let dtypes: Vec<FloatDType> = parts.iter().map(|part| part.dtype().into()).collect();

@@ -3,11 +3,12 @@
 
 use std::collections::BTreeMap;
 
+use lrvd_core::adalora::adalora_scaling;
 use lrvd_core::update::singular_factors;
 
 use super::adapter::{PeftAdapter, PeftModule, exact_alpha};
 use super::config::{PeftConfig, PeftMethod};
-use super::rules::{adalora_scaling, key_matches};
+use super::rules::key_matches;
 use crate::error::Error;
 use crate::files::{HostDType, HostTensor};
 

@@ -199,7 +199,7 @@ pub fn peft_from_model(
         if let Some(slot) = layer.slot() {
             let module = take_module(&path, &layer, slot, template)?;
             modules.insert(path, module);
-        } else if layer.adapter().is_some() {
+        } else if layer.low_rank().is_some() {
             return Err(Error::module(&path, "extension", "a product of two factors", "none"));
         }
     }

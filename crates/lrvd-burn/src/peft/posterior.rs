@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use super::adapter::PeftAdapter;
 use super::model::{LayerSpec, insert, take_parameters, unusable};
-use crate::adapter::{Adapter, AdapterSlot, Extension, Gaussian, Sizes, posterior_schemas};
+use crate::adapter::{AdapterSlot, Extension, Gaussian, Sizes, posterior_schemas};
 use crate::error::{Error, LoadReport};
 use crate::files::{HostTensor, WeightStore, write_safetensors};
 use crate::model::NamedModule;
@@ -213,7 +213,7 @@ pub struct PeftPosterior {
 type Module = (f64, Sizes);
 
 fn sizes(rank: usize, d_input: usize, d_output: usize) -> Sizes {
-    Sizes { d_input, d_output, rank, hidden: 0, members: 1 }
+    Sizes { d_input, d_output, rank }
 }
 
 impl PeftPosterior {
@@ -397,12 +397,12 @@ pub fn attach_posterior(
         let Some(module) = header.modules.get(path) else { return };
         let PosteriorModuleHeader { initial_rank, scaling, .. } = *module;
         match layer.detach() {
-            Some(Adapter::LowRank(mut adapter)) => {
+            Some(mut adapter) => {
                 adapter.extension = placed.remove(path).flatten().map(Extension::Gaussian);
                 layer.place(path, adapter, initial_rank);
             }
             // Pruned away: only what is left to know of it.
-            Some(Adapter::Members(_)) | None => {
+            None => {
                 let family = Some(header.family);
                 layer.attach_empty(path, AdapterSlot { initial_rank, scaling, family });
             }

@@ -11,14 +11,13 @@
 //! Python's regular expressions are evaluated by the `regex` crate. It has no look-around and no
 //! back-references; a pattern with one is an error, never a different set of modules.
 
+use lrvd_core::adalora::adalora_scaling;
 use regex::Regex;
 
 use super::config::{PeftConfig, PeftMethod, TargetModules};
 use crate::error::Error;
 use crate::selection::{OUTPUT_LAYER, has_end};
 
-/// Added to the divisor of `AdaLoRA`'s scale, as in PEFT.
-const ADALORA_EPSILON: f64 = 1e-5;
 /// Start of every name.
 const PREFIX: &str = "base_model.model.";
 /// Ends of the names of the embeddings that PEFT saves along with an adapted or a resized one.
@@ -131,11 +130,6 @@ impl ModuleRules<'_> {
             }
         }
     }
-}
-
-/// `AdaLoRA`'s scale; the divisor stays the initial rank for good.
-pub(super) fn adalora_scaling(lora_alpha: f64, init_r: usize) -> f64 {
-    lora_alpha / (init_r as f64 + ADALORA_EPSILON)
 }
 
 /// `true` if a pattern key matches the path; an invalid pattern matches nothing.

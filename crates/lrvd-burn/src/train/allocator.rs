@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use burn::tensor::{Tensor, TensorData};
 use lrvd_core::adalora::{
-    AdaLoraAllocator, AdaLoraConfig, AdaLoraState, Allocation, TripletShape, TripletValues,
+    AdaLoraAllocator, AdaLoraConfig, AdaLoraState, Phase, TripletShape, TripletValues,
 };
 
 use crate::adapter::Extension;
@@ -73,7 +73,7 @@ impl BudgetAllocator {
         step: u32,
         model: &mut impl NamedModule,
         gradients: &NamedGradients,
-    ) -> Result<Allocation, lrvd_core::Error> {
+    ) -> Result<Phase, lrvd_core::Error> {
         let (config, triplets) = (self.allocator.config(), triplets(model));
         if triplets.len() != self.paths.len() {
             return Err(lrvd_core::Error::length("model", triplets.len(), self.paths.len()));
@@ -90,12 +90,12 @@ impl BudgetAllocator {
         } else {
             Vec::new()
         };
-        let hosts: Vec<TripletValues<'_, f64>> = hosts
+        let hosts: Vec<TripletValues<'_>> = hosts
             .iter()
             .map(|triplet| triplet.each_ref().map(|pair| pair.each_ref().map(Vec::as_slice)))
             .collect();
-        let allocation = self.allocator.update(step, &hosts)?;
-        if let Some(mask) = allocation.mask.as_ref().filter(|_| allocation.masked_now) {
+        let phase = self.allocator.update(step, &hosts)?;
+        if let Some(mask) = self.mask().filter(|_| phase != Phase::Rest) {
             let by_path: BTreeMap<&str, &Vec<bool>> =
                 self.paths.iter().map(String::as_str).zip(mask).collect();
             model.visit_layers_mut(&mut |path, layer| {
@@ -110,7 +110,7 @@ impl BudgetAllocator {
                 });
             });
         }
-        Ok(allocation)
+        Ok(phase)
     }
 
     /// Cuts every adapter to the directions that the last mask keeps.
@@ -155,7 +155,7 @@ impl Triplet {
 fn triplets(model: &impl NamedModule) -> Vec<Triplet> {
     let adapters = adapters(model).into_iter();
     let triplet = adapters.filter_map(|attached| {
-        let adapter = attached.low_rank()?;
+        let adapter = attached.adapter.as_ref()?;
         let (a, e, b) = (adapter.a.val(), adapter.singular_values()?.val(), adapter.b.val());
         Some(Triplet { path: attached.path.to_string(), a, e, b })
     });

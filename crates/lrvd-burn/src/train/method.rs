@@ -1,6 +1,7 @@
 //! A fine-tuning method: a description of its adapters, and hooks whose defaults are those of maximum likelihood.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use lrvd_core::noise::{NoiseKey, Stream, permutation};
 use lrvd_core::schedule::BatchSize;
@@ -10,7 +11,7 @@ use super::config::TrainConfig;
 use super::data::{Examples, Model, Subset, Targets};
 use super::predict::{Inputs, Prediction};
 use super::state::{RankCause, RankMasks};
-use crate::adapter::{AdapterConfig, Observer};
+use crate::adapter::{AdapterConfig, UpdateOp};
 use crate::error::Error;
 use crate::files::HostTensor;
 use crate::objective::Objective;
@@ -81,15 +82,15 @@ pub struct Setup {
     pub scheme: Scheme,
     /// Header of the posterior's file; `None` of adapters without a posterior.
     pub posterior: Option<PosteriorRun>,
-    /// Observes the adapters in training.
-    pub observer: Option<Observer>,
+    /// Update in place of the product of two factors, which every fresh LoRA gets.
+    pub op: Option<Arc<dyn UpdateOp>>,
 }
 
 impl Setup {
     /// `adapter` at its mean, at the rates and decays of `config`.
     pub fn new(adapter: AdapterConfig, config: &TrainConfig) -> Self {
         let groups = config.groups;
-        Self { adapter, groups, scheme: Scheme::Mean, posterior: None, observer: None }
+        Self { adapter, groups, scheme: Scheme::Mean, posterior: None, op: None }
     }
 }
 

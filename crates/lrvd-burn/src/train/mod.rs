@@ -12,7 +12,6 @@ mod data;
 mod fit;
 mod lora;
 mod method;
-mod observed;
 mod order;
 mod pace;
 mod predict;
@@ -38,7 +37,6 @@ pub use lora::{AdaLora, Lora};
 pub use method::{
     Fitted, Fitting, Method, MethodState, Setup, StepContext, StepState, UpdatePhase,
 };
-pub use observed::Observed;
 pub use order::{
     Bucketing, LastBatch, OrderConfig, OrderState, Ordered, evaluation_batches, restore_order,
 };

@@ -28,7 +28,7 @@ pub fn rotate_to_singular_basis(
 ) -> Result<BTreeMap<String, Vec<f64>>, Error> {
     let mut rotated = BTreeMap::new();
     for attached in adapters(model) {
-        let Some(adapter) = attached.low_rank() else { continue };
+        let Some(adapter) = &attached.adapter else { continue };
         if adapter.extension.is_some() && adapter.posterior().is_none() {
             let what = "cannot be rotated: expected two factors, with a posterior or without noise";
             return Err(Error::layer(&attached.path, what));

@@ -18,7 +18,7 @@ use super::state::TrainState;
 use crate::adapter::{AdapterConfig, AdapterKind};
 use crate::error::Error;
 use crate::files::{AtomicDir, WeightStore, is_file};
-use crate::model::{NamedModule, attach_adapters, check_scheme, observe};
+use crate::model::{NamedModule, attach_adapters, check_scheme, start_op};
 use crate::optimizer::AdamW;
 use crate::parameters::Group;
 use crate::peft::{
@@ -50,11 +50,13 @@ impl<M: Model, T: Method<M> + ?Sized> Run<M, T> {
         config: &TrainConfig,
     ) -> Result<Self, Error> {
         let schedule = config.check()?;
-        let Setup { adapter, groups, scheme, observer, .. } = method.setup(config)?;
+        let Setup { adapter, groups, scheme, op, .. } = method.setup(config)?;
         groups.check()?;
         attach_adapters(&mut model, targets, &adapter, NoiseKey::new(config.seed))?;
+        if let Some(op) = op {
+            start_op(&mut model, &op, NoiseKey::new(config.seed))?;
+        }
         check_scheme(&model, scheme)?;
-        observe(&mut model, observer.as_ref());
         model.visit_parameters_mut(&mut |p| match p.group {
             Group::Head => p.value.set_trainable(true),
             Group::Pooler => p.value.set_trainable(config.train_pooler),

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::choice::Choice;
 use super::order::OrderState;
-use crate::model::{NamedModule, observe, ranks};
+use crate::model::{NamedModule, ranks};
 use crate::objective::ObjectiveParts;
 use crate::optimizer::AdamW;
 use crate::prune::{self, PruneEvent};
@@ -68,7 +68,7 @@ impl<M: NamedModule + Clone> TrainState<M> {
         self.ranks().values().sum()
     }
 
-    /// A copy of the model without what takes no part in an answer: directions that are not in use, and observers.
+    /// A copy of the model without what takes no part in an answer: directions that are not in use.
     #[must_use]
     pub fn compacted(&self) -> M {
         let mut event = PruneEvent::default();
@@ -79,7 +79,6 @@ impl<M: NamedModule + Clone> TrainState<M> {
         }
         let mut model = self.model.clone();
         prune::apply(&mut model, &event, None, None);
-        observe(&mut model, None);
         model
     }
 

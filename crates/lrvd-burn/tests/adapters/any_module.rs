@@ -111,15 +111,10 @@ fn a_composed_weight_is_one_weight_for_a_batch() {
         let drawn = with_pass(&fast, pass).unwrap();
         assert_ne!(host(drawn.forward(ids())), host(fast.forward(ids())), "{scheme:?}");
     }
-    for config in [
-        AdapterConfig { dropout: 0.1, ..config() },
-        AdapterConfig { kind: AdapterKind::CLora { hidden: 2 }, ..config() },
-        AdapterConfig { kind: AdapterKind::LoraEnsemble { members: 2, gain: 1.0 }, ..config() },
-    ] {
-        let error = attach(Plain::new(), config, ["layers.1"], 1).unwrap_err().to_string();
-        assert!(error.contains("layer `layers.1` is a `burn::nn::Linear`"), "{error}");
-        assert!(attach(Plain::new(), config, ["fast"], 1).is_ok());
-    }
+    let config = AdapterConfig { dropout: 0.1, ..config() };
+    let error = attach(Plain::new(), config, ["layers.1"], 1).unwrap_err().to_string();
+    assert!(error.contains("layer `layers.1` is a `burn::nn::Linear`"), "{error}");
+    assert!(attach(Plain::new(), config, ["fast"], 1).is_ok());
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use crate::support::prelude::*;
 use lrvd_burn::adapter::ArdHyper;
 use lrvd_burn::model::{total_kl, total_over_adapters};
-use lrvd_core::baselines::{ElementReduction, KlDirection, ScaleMixture};
+use lrvd_core::baselines::{ElementReduction, ScaleMixture};
 use lrvd_core::kl::{ArdPrior, ArdScales, kl_ard, kl_log_uniform};
 
 /// Standard deviation of Gaussian priors.
@@ -173,45 +173,6 @@ fn divergences_of_entries_equal_the_core(
         // Flipout uses the same draw with signs.
         assert_eq!(host(sampled(weight, Scheme::PerToken, key).1), found);
     }
-}
-
-#[rstest]
-fn the_divergence_of_scales_equals_the_core(
-    #[values(KlDirection::PosteriorFromPrior, KlDirection::PriorFromPosterior)]
-    direction: KlDirection,
-    #[values(DType::F64, DType::F32)] dtype: DType,
-) {
-    let tolerance = if dtype == DType::F64 { 1e-12 } else { 1e-6 };
-    let log_std = parameter(&[-3.0, 0.0, -0.4, 0.9], [RANK], dtype);
-    let scales = ScaleGaussian { log_mean: random(33, [RANK], dtype), log_std };
-    let layer = extended(Extension::Scale(scales), dtype);
-    let kl = layer.kl_scale(direction).unwrap();
-    check("KL", kl, None, &layer, tolerance, |leaves| {
-        vec![scale_kl(&leaves[2], &leaves[3], direction)]
-    });
-    assert!(layer.kl_elements(STD, ElementReduction::Sum).is_none());
-}
-
-#[rstest]
-#[case(DType::F64, 1e-12)]
-#[case(DType::F32, 1e-5)]
-fn the_divergence_of_a_context_is_of_each_token(#[case] dtype: DType, #[case] tolerance: f64) {
-    let mut layer = extended(context_noise(dtype), dtype);
-    let [slopes, costs] = [Observer::of_gradients(), Observer::of_divergences(STD)];
-    let x = inputs(dtype);
-    for observer in [&slopes, &costs] {
-        layer.observe(Some(observer.clone()));
-        drop(layer.forward_with(x.clone(), &Pass::mean()));
-    }
-    assert_eq!((slopes.take_uses().len(), slopes.take_divergences().len()), (1, 0));
-    assert!(costs.take_uses().is_empty());
-    let divergence = costs.take_divergences().remove(0);
-    assert_eq!((divergence.module, divergence.use_index), (layer.noise_id(), 0));
-    assert_eq!(divergence.per_token.dims(), [BATCH, TOKENS]);
-    let eps = [0.0; N * RANK * RANK];
-    check("KL", divergence.per_token, Some(&x), &layer, tolerance, |leaves| {
-        c_lora(SIZES, leaves, &eps, STD).1
-    });
 }
 
 #[test]

@@ -123,11 +123,11 @@ fn files_hold_the_mean_of_element_noise_and_nothing_of_the_rest() {
     let plain = peft_from_model(&net, &template).unwrap();
     net.first.extend(Some(element_noise(NoiseMap::Softplus, true, DType::F32))).unwrap();
     assert!(peft_from_model(&net, &template).unwrap() == plain, "a posterior is not in the file");
-    net.first.extend(Some(scale_noise(DType::F32))).unwrap();
+    net.first.extend(Some(scales(1, DType::F32))).unwrap();
     let error = peft_from_model(&net, &template).map(drop).unwrap_err().to_string();
     assert!(error.starts_with("module `net.first`: `extension`"), "{error}");
     // Plain factors may be written again, whatever stood between them.
-    assert!(matches!(net.first.extend(None).unwrap(), Some(Extension::Scale(_))));
+    assert!(matches!(net.first.extend(None).unwrap(), Some(Extension::Op(_))));
     assert!(peft_from_model(&net, &template).unwrap() == plain);
     assert!(net.first.detach().is_some() && net.first.slot().is_none());
 }
@@ -146,7 +146,7 @@ fn an_adapter_must_fit_the_model() {
         edit(&mut adapter);
         let mut net = Net::new([None, None], DType::F32);
         let error = attach_peft(&mut net, &adapter, false).unwrap_err();
-        assert!(net.first.adapter().is_none());
+        assert!(net.first.low_rank().is_none());
         error.to_string()
     };
     let renamed = fails(&|adapter| {

@@ -2,34 +2,63 @@
 
 use crate::support::prelude::*;
 use lrvd_burn::Selection;
-use lrvd_burn::adapter::{Adapter, AdapterMembers, repeat_for_members};
+use lrvd_burn::adapter::repeat_for_members;
 use lrvd_burn::files::HostTensor;
 use lrvd_burn::model::{Named, attach_adapters, check_scheme, members};
 use lrvd_burn::peft::{PeftAdapter, PeftConfig, PeftModule, TargetModules, attach_peft};
 
 const MEMBERS: usize = 3;
 
-fn three_members() -> AdapterMembers {
-    let (a, b) = ([MEMBERS, D_INPUT, RANK], [MEMBERS, RANK, D_OUTPUT]);
-    let (a, b) = (random(41, a, DType::F64), random(42, b, DType::F64));
-    AdapterMembers { a, b, scaling: SCALING, dropout: 0.0 }
+/// Members of their own factors; those of the adapter have no part in them.
+#[derive(Debug)]
+struct Members;
+
+const A: ParameterSchema =
+    ParameterSchema::mean("lora_A_members", &[Axis::Other, Axis::Input, Axis::Rank], 0);
+const B: ParameterSchema =
+    ParameterSchema::mean("lora_B_members", &[Axis::Other, Axis::Rank, Axis::Output], 0);
+
+impl UpdateOp for Members {
+    fn start(
+        &self,
+        _a: &mut Param<Tensor<2>>,
+        _b: &mut Param<Tensor<2>>,
+        _key: NoiseKey,
+    ) -> Result<Vec<OpParameter>, lrvd_burn::Error> {
+        let (a, b) = ([MEMBERS, D_INPUT, RANK], [MEMBERS, RANK, D_OUTPUT]);
+        let (a, b) = (random(41, a, DType::F64), random(42, b, DType::F64));
+        Ok(vec![OpParameter::new(&A, a), OpParameter::new(&B, b)])
+    }
+
+    fn members(&self) -> usize {
+        MEMBERS
+    }
+
+    fn prepare<'a>(&'a self, layer: OpLayer<'a>) -> Box<PreparedUpdate<'a>> {
+        let (a, b) = (layer.extension.parameter::<3>(0), layer.extension.parameter::<3>(1));
+        Box::new(move |x, use_index| layer.members_update(x, use_index, a.clone(), b.clone()))
+    }
 }
 
-fn on_layer(adapter: impl Into<Adapter>) -> AdaptedLinear {
-    let mut layer = bare(DType::F64);
-    layer.attach("net.first", adapter, RANK).unwrap();
-    layer
+fn three_members() -> AdaptedLinear {
+    let LowRankAdapter { mut a, mut b, .. } = adapter(&plain(), DType::F64);
+    let extension = OpExtension::new(Arc::new(Members), &mut a, &mut b, NoiseKey::new(1));
+    extended(Extension::Op(extension.unwrap()), DType::F64)
 }
 
-fn ensemble(members: usize) -> AdapterConfig {
-    let kind = AdapterKind::LoraEnsemble { members, gain: 1.0 };
-    AdapterConfig { kind, rank: 2, lora_alpha: 2.0, dropout: 0.0 }
+/// Member `index` alone.
+fn member(ensemble: &AdaptedLinear, index: usize) -> AdaptedLinear {
+    let leaves = leaves(ensemble);
+    let part = |all: &[f64]| all.chunks(all.len() / MEMBERS).nth(index).unwrap().to_vec();
+    let [a, b] = [&leaves[2], &leaves[3]].map(|all| part(all));
+    let a = transpose(&a, D_INPUT, RANK);
+    layer(&HostAdapter { a, b, ..plain() }, DType::F64)
 }
 
 #[test]
 fn one_product_gives_every_member_its_own_numbers() {
-    let layer = on_layer(three_members());
-    assert_eq!((layer.members(), layer.rank()), (Some(MEMBERS), RANK));
+    let layer = three_members();
+    assert!(layer.slot().is_none(), "no LoRA file can hold them");
     let x = inputs(DType::F64);
     let shape = [MEMBERS * BATCH, TOKENS, D_OUTPUT];
     let weights = tensor(&numbers(2, shape.iter().product()), shape, DType::F64);
@@ -45,16 +74,13 @@ fn one_product_gives_every_member_its_own_numbers() {
     let by_factor = layer_gradients(&layer, &gradients);
     let mut by_x = vec![0.0; N * D_INPUT];
     for m in 0..MEMBERS {
-        let member = three_members().member(m).unwrap();
-        let a = parameter(&host(member.a.val()), [D_INPUT, RANK], DType::F64);
-        let b = parameter(&host(member.b.val()), [RANK, D_OUTPUT], DType::F64);
-        let (alone, x) = (on_layer(LowRankAdapter { a, b, ..member }), inputs(DType::F64));
+        let (alone, x) = (member(&layer, m), inputs(DType::F64));
         let expected = alone.forward_with(x.clone(), &Pass::mean());
         let slopes = (expected.clone() * weights.clone().narrow(0, m * BATCH, BATCH)).sum();
         let slopes = slopes.backward();
         let got = host(out.clone().narrow(0, m * BATCH, BATCH));
         close(&format!("member {m}"), &got, &host(expected), 1e-13);
-        for (all, expected) in by_factor.iter().zip(layer_gradients(&alone, &slopes)) {
+        for (all, expected) in by_factor[2..].iter().zip(layer_gradients(&alone, &slopes)) {
             let got = &all[m * expected.len()..][..expected.len()];
             close(&format!("factor of {m}"), got, &expected, 1e-13);
         }
@@ -74,36 +100,28 @@ fn one_product_gives_every_member_its_own_numbers() {
 }
 
 #[test]
-#[should_panic(expected = "a batch of 4 rows does not hold as many for each of 3 members")]
-fn a_batch_that_is_not_repeated_is_a_mistake_of_the_caller() {
-    let x = tensor(&numbers(1, 4 * D_INPUT), [4, 1, D_INPUT], DType::F64);
-    drop(on_layer(three_members()).forward_with(x, &Pass::mean()));
-}
-
-#[test]
 fn adapters_that_do_not_fit_are_rejected_by_name() {
-    // Members of unlike factors, and layers of unlike numbers of members.
-    let mut layer = bare(DType::F64);
-    let b = random(1, [2, RANK, D_OUTPUT], DType::F64);
-    let error = layer.attach("net.first", AdapterMembers { b, ..three_members() }, RANK);
-    let expected = "module `net.first`: `lora_B_members` should be [3, 4, 7], found [2, 4, 7]";
-    assert_eq!(error.unwrap_err().to_string(), expected);
-    assert!(layer.adapter().is_none() && three_members().member(MEMBERS).is_none());
-    let mut net = Net::new([None, None], DType::F32);
+    // Layers of unlike numbers of members.
+    let mut net = Net::new([Some(&plain()), None], DType::F32);
     assert_eq!(members(&net).unwrap(), 1);
-    ensemble(2).attach(&mut net.first, "net.first", NoiseKey::new(1)).unwrap();
-    ensemble(3).attach(&mut net.second, "net.second", NoiseKey::new(1)).unwrap();
+    net.first.extend(Some(scales(2, DType::F32))).unwrap();
+    *net.second = layer_at("net.second", &plain(), DType::F32);
+    net.second.extend(Some(scales(3, DType::F32))).unwrap();
     let error = members(&net).unwrap_err();
     assert_eq!(
         error.to_string(),
         "module `net.second`: `members` should be 2 as in other layers, found 3"
     );
-    assert!(net.first.slot().is_none(), "no LoRA file can hold them");
+    // A rate of dropout that is none.
+    let mut wrong = adapter(&plain(), DType::F32);
+    wrong.dropout = 1.0;
+    let error = net.first.attach("net.first", wrong, RANK).unwrap_err().to_string();
+    assert!(error.starts_with("`dropout`"), "{error}");
 
-    // Extensions stand on two factors of their shape, and replace what was there.
-    let error = bare(DType::F32).extend(Some(scale_noise(DType::F32))).unwrap_err();
-    assert_eq!(error.to_string(), "layer `net.first` has no adapter of two factors");
-    let mut noisy = crate::support::layer(&noisy(VariationalFamily::RankVariance), DType::F32);
+    // Extensions stand on factors of their shape, and replace what was there.
+    let error = bare(DType::F32).extend(Some(scales(1, DType::F32))).unwrap_err();
+    assert_eq!(error.to_string(), "layer `` has no adapter");
+    let mut noisy = layer(&noisy(VariationalFamily::RankVariance), DType::F32);
     let narrow = Gaussian::per_entry(NoiseMap::Square, random(1, [D_INPUT, 1], DType::F32), None);
     let error = noisy.extend(Some(Extension::Gaussian(narrow))).unwrap_err();
     let expected = "module `net.first`: `lora_A_G` should be [5, 4], found [5, 1]";
@@ -115,12 +133,12 @@ fn adapters_that_do_not_fit_are_rejected_by_name() {
     assert_eq!(noisy.slot().unwrap().family, None);
 
     // A scheme that an extension has no meaning for.
-    *net.first = crate::support::layer(&plain(), DType::F32);
+    *net.first = layer(&plain(), DType::F32);
     net.second.detach();
     assert!(SCHEMES.iter().all(|&scheme| check_scheme(&net, scheme).is_ok()));
     for (extension, rejected) in [
         (element_noise(NoiseMap::Square, false, DType::F32), &SCHEMES[4..]),
-        (scale_noise(DType::F32), &SCHEMES[3..]),
+        (scales(1, DType::F32), &SCHEMES[6..]),
     ] {
         net.first.extend(Some(extension)).unwrap();
         for scheme in SCHEMES {
@@ -155,5 +173,5 @@ fn targets_that_do_not_fit_are_rejected_by_name() {
     let adapter =
         PeftAdapter { config, modules, saved: [].into(), base: [].into(), ignored: Vec::new() };
     assert_eq!(attach_peft(&mut net, &adapter, false).unwrap_err().to_string(), error);
-    assert!(net.first.adapter().is_none() && net.second.adapter().is_none());
+    assert!(net.first.low_rank().is_none() && net.second.low_rank().is_none());
 }

@@ -7,7 +7,6 @@ mod any_module;
 mod divergence;
 mod files;
 mod layers;
-mod observer;
 mod optimizer;
 mod passes;
 mod prune;

@@ -1,7 +1,7 @@
 //! The loops that adapters with noise are compared with against PyTorch in float64: values, and gradients of autograd.
 
 use crate::support::prelude::*;
-use lrvd_core::baselines::{KlDirection, ScaleMixture};
+use lrvd_core::baselines::ScaleMixture;
 use serde_json::Value;
 
 /// Of values: both sides are in double precision.
@@ -36,30 +36,6 @@ fn check_gradients(
     close_to_slopes("PyTorch", &names.iter().map(of).collect::<Vec<_>>(), leaves, 0.0, loss);
 }
 
-#[test]
-fn scala_bl_is_pytorchs() {
-    let (document, sizes) = document();
-    let case = &document["scala_bl"];
-    let names = [("x", 0), ("v_h", sizes.rank), ("b", 0), ("log_mean", 0), ("log_std_dev", 0)];
-    let leaves = names.map(|(name, rows)| read(case, name, rows));
-    let [eps, g, output] = ["eps", "grad_output", "output"].map(|name| read(case, name, 0));
-    let run = |leaves: &[Vec<f64>]| {
-        let [x, basis, b, log_mean, log_std] = leaves else { panic!("five leaves") };
-        scaled(sizes, [x, basis, b], &scales(log_mean, log_std, &eps))
-    };
-    close("output", &run(&leaves), &output, EXACT);
-    check_gradients(case, &names, &leaves, |leaves| dot(&run(leaves), &g));
-    for (name, direction) in [
-        ("posterior-from-prior", KlDirection::PosteriorFromPrior),
-        ("prior-from-posterior", KlDirection::PriorFromPosterior),
-    ] {
-        for (k, expected) in read(&case[name], "per_rank", 0).into_iter().enumerate() {
-            let found = scale_kl(&leaves[3][k..=k], &leaves[4][k..=k], direction);
-            close(name, &[found], &[expected], EXACT);
-        }
-    }
-}
-
 #[rstest]
 #[case("softplus", NoiseMap::Softplus)]
 #[case("square", NoiseMap::Square)]
@@ -75,35 +51,6 @@ fn divergences_of_entries_are_pytorchs(#[case] name: &str, #[case] map: NoiseMap
     let mixture = ScaleMixture::new(mixture[0], mixture[1], mixture[2]).unwrap();
     let sampled = sampled_kl(&mean, &std, &eps, &mixture);
     close("sampled", &[sampled], &read(expected, "sampled", 0), EXACT);
-}
-
-#[test]
-fn c_lora_is_pytorchs() {
-    let (document, sizes) = document();
-    let case = &document["c_lora"];
-    let (r, hidden) = (sizes.rank, document["shape"]["hidden"].as_f64().unwrap() as usize);
-    let names =
-        [("x", 0), ("a", r), ("b", 0), ("w1", hidden), ("b1", 0), ("w2", 2 * r * r), ("b2", 0)];
-    let leaves = names.map(|(name, rows)| read(case, name, rows));
-    let of = |name| read(case, name, 0);
-    let [mut eps, input_sign, output_sign, prior] =
-        ["eps", "input_sign", "output_sign", "prior_std_dev"].map(of);
-    // The published code multiplies the noise by signs.
-    for (at, eps) in eps.iter_mut().enumerate() {
-        let (token, i, j) = (at / (r * r), at / r % r, at % r);
-        *eps *= output_sign[token * r + i] * input_sign[token * r + j];
-    }
-    let run = |leaves: &[Vec<f64>], eps: &[f64]| c_lora(sizes, leaves, eps, prior[0]);
-    let (output, kl) = run(&leaves, &eps);
-    close("output", &output, &of("output"), EXACT);
-    close("KL", &kl, &of("kl"), EXACT);
-    let mean = run(&leaves, &vec![0.0; eps.len()]).0;
-    close("mean output", &mean, &of("mean_output"), EXACT);
-    let [g, kl_weight] = ["grad_output", "kl_weight"].map(of);
-    check_gradients(case, &names, &leaves, |leaves| {
-        let (output, kl) = run(leaves, &eps);
-        dot(&output, &g) + dot(&kl, &kl_weight)
-    });
 }
 
 #[rstest]

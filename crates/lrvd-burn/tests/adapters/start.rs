@@ -1,7 +1,7 @@
 //! What a fresh adapter holds, how many parameters train, and which settings are rejected.
 
 use crate::support::prelude::*;
-use lrvd_burn::model::{members, trainable_counts};
+use lrvd_burn::model::trainable_counts;
 
 const D_IN: usize = 60;
 const D_OUT: usize = 50;
@@ -10,15 +10,9 @@ const RANK: usize = 8;
 const LORA: AdapterKind = AdapterKind::Lora { b_bound: 0.0 };
 const BBB: AdapterKind = bbb(true, -6.0, 0.0, None);
 const BLOB: AdapterKind = AdapterKind::Blob { epsilon: 0.05 };
-const SCALA: AdapterKind = AdapterKind::ScalaBl { epsilon: 0.05 };
-const CLORA: AdapterKind = AdapterKind::CLora { hidden: 64 };
 
 const fn bbb(both: bool, rho: f64, rho_std: f64, mean_std: Option<f64>) -> AdapterKind {
     AdapterKind::BayesByBackprop { both, rho, rho_std, mean_std }
-}
-
-const fn ensemble(members: usize, gain: f64) -> AdapterKind {
-    AdapterKind::LoraEnsemble { members, gain }
 }
 
 fn config(kind: AdapterKind) -> AdapterConfig {
@@ -46,17 +40,7 @@ fn fills(values: &[f64], low: f64, high: f64) {
 
 #[rstest]
 fn starts_depend_on_seed_and_path_and_leave_the_base_alone(
-    #[values(
-        LORA,
-        AdapterKind::AdaLora,
-        AdapterKind::bayes_lora(),
-        BBB,
-        BLOB,
-        SCALA,
-        CLORA,
-        ensemble(1, 10.0)
-    )]
-    kind: AdapterKind,
+    #[values(LORA, AdapterKind::AdaLora, AdapterKind::bayes_lora(), BBB, BLOB)] kind: AdapterKind,
 ) {
     let first = fresh("p.q", kind, 1);
     let expected = leaves(&first);
@@ -69,7 +53,7 @@ fn starts_depend_on_seed_and_path_and_leave_the_base_alone(
     let is_base = run(&first) == run(&base("p.q", D_IN, D_OUT, DType::F32));
     assert_eq!(is_base, kind != AdapterKind::bayes_lora(), "{kind:?}");
     // Attaching over another adapter leaves nothing of it.
-    let mut again = fresh("p.q", ensemble(2, 1.0), 9);
+    let mut again = fresh("p.q", AdapterKind::AdaLora, 9);
     config(kind).attach(&mut again, "p.q", NoiseKey::new(1)).unwrap();
     assert_eq!(leaves(&again), expected, "over another adapter");
 }
@@ -101,31 +85,6 @@ fn factors_start_where_they_should() {
     }
     let std: Vec<f64> = leaves(BLOB)[2].iter().map(|g| g * g).collect();
     fills(&std, 0.00125, 0.0025);
-
-    // C-LoRA's network as a linear layer of PyTorch.
-    let context = leaves(CLORA);
-    for (values, inputs) in context[2..].iter().zip([8.0_f64, 8.0, 64.0, 64.0]) {
-        fills(values, 0.0, inputs.sqrt().recip());
-    }
-    let members = leaves(ensemble(3, 10.0));
-    let (a, n) = (&members[0], D_IN * RANK);
-    fills(a, 0.0, 10.0 * (6.0 / (D_IN + RANK) as f64).sqrt());
-    assert!((0..n).all(|i| a[i] != a[n + i] && a[i] != a[2 * n + i]), "members start alike");
-}
-
-#[test]
-fn scala_bl_starts_in_the_basis_of_a_lora() {
-    let (layer, lora) = (fresh("p.q", SCALA, 1), fresh("p.q", LORA, 1));
-    let (leaves, a) = (leaves(&layer), of(&layer).a.val());
-    let gram = host(a.clone().transpose().matmul(a.clone()));
-    close("orthonormal", &gram, &lrvd_core::linalg::identity(RANK), 1e-6);
-    // A·diag(s²)·Aᵀ is the LoRA's own A·Aᵀ: the rotation that the start drops has no part in it.
-    let scales = tensor(&scales(&leaves[2], &leaves[3], &[0.0; RANK]), [1, RANK], DType::F32);
-    let outer = |t: Tensor<2>| host(t.clone().matmul(t.transpose()));
-    close("span", &outer(a.inner() * scales), &outer(of(&lora).a.val()), 1e-5);
-    let std: Vec<f64> = leaves[3].iter().map(|log| log.exp()).collect();
-    let (low, high) = range(&std);
-    assert!(low >= 0.05 / 2f64.sqrt() * (1.0 - 1e-6) && high <= 0.05 * (1.0 + 1e-6), "{std:?}");
 }
 
 /// Parameters of the kind, those of them that are noise, and the names.
@@ -134,12 +93,6 @@ fn scala_bl_starts_in_the_basis_of_a_lora() {
 #[case::bayes_by_backprop(BBB, RANK, 2 * RANK * 12, RANK * 12,
     &["lora_A", "lora_B", "lora_A_rho", "lora_B_rho"])]
 #[case::blob(BLOB, RANK, RANK * 12 + RANK * 5, RANK * 5, &["lora_A", "lora_B", "lora_A_G"])]
-// The basis needs as many inputs as ranks.
-#[case::scala_bl(SCALA, 4, 4 * 12 + 2 * 4, 4,
-    &["lora_A", "lora_B", "lora_scale_log_mean", "lora_scale_log_std"])]
-#[case::c_lora(CLORA, RANK, RANK * 12 + 8896, 0, &["lora_A", "lora_B", "lora_context_w1",
-    "lora_context_b1", "lora_context_w2", "lora_context_b2"])]
-#[case::ensemble(ensemble(3, 1.0), RANK, 3 * RANK * 12, 0, &["lora_A_members", "lora_B_members"])]
 fn parameters_are_counted_and_named(
     #[case] kind: AdapterKind,
     #[case] rank: usize,
@@ -163,8 +116,6 @@ fn parameters_are_counted_and_named(
     assert_eq!(walked, names);
     assert_eq!(kind.parameters().iter().map(|p| p.name).collect::<Vec<_>>(), names);
     assert_eq!(ranks(&net), [("net.first".to_owned(), rank)]);
-    let n = if matches!(kind, AdapterKind::LoraEnsemble { .. }) { 3 } else { 1 };
-    assert_eq!(members(&net).unwrap(), n);
 }
 
 #[rstest]
@@ -172,26 +123,17 @@ fn parameters_are_counted_and_named(
 #[case(bbb(true, -6.0, -0.1, None), "rho_std")]
 #[case(bbb(true, -6.0, 0.0, Some(0.0)), "mean_std")]
 #[case(AdapterKind::Blob { epsilon: 0.0 }, "epsilon")]
-#[case(AdapterKind::ScalaBl { epsilon: 1.5 }, "epsilon")]
-#[case(AdapterKind::CLora { hidden: 0 }, "hidden")]
-#[case(ensemble(0, 1.0), "members")]
-#[case(ensemble(2, 0.0), "gain")]
-// A basis has no more directions than the layer has inputs.
-#[case(SCALA, "rank")]
 fn settings_out_of_range_are_rejected_by_name(#[case] kind: AdapterKind, #[case] setting: &str) {
     let mut narrow = base("p.q", 5, 7, DType::F32);
     match config(kind).attach(&mut narrow, "p.q", NoiseKey::new(1)).unwrap_err() {
         lrvd_core::Error::OutOfRange { name, .. } => assert_eq!(name, setting),
         other => panic!("{other}"),
     }
-    assert!(narrow.adapter().is_none());
+    assert!(narrow.low_rank().is_none());
 }
 
 #[rstest]
 #[case(BLOB, r#"{"blob":{"epsilon":0.05}}"#)]
-#[case(SCALA, r#"{"scala-bl":{"epsilon":0.05}}"#)]
-#[case(CLORA, r#"{"c-lora":{"hidden":64}}"#)]
-#[case(ensemble(4, 10.0), r#"{"lora-ensemble":{"members":4,"gain":10.0}}"#)]
 #[case(BBB, r#"{"bayes-by-backprop":{"both":true,"rho":-6.0,"rho_std":0.0,"mean_std":null}}"#)]
 fn kinds_have_stable_names_in_files(#[case] kind: AdapterKind, #[case] expected: &str) {
     assert_eq!(serde_json::to_string(&kind).unwrap(), expected);

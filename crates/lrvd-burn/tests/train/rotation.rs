@@ -46,6 +46,6 @@ fn a_rotation_keeps_answers_and_noise() {
             }
         }
     }
-    let answer = rotate_to_singular_basis(&mut adapted(AdapterKind::ScalaBl { epsilon: 0.05 }));
+    let answer = rotate_to_singular_basis(&mut adapted(AdapterKind::AdaLora));
     assert!(answer.unwrap_err().to_string().starts_with("layer `layer` cannot be rotated"));
 }

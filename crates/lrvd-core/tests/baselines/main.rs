@@ -5,7 +5,6 @@
 mod adalora;
 mod laplace;
 mod predictions;
-mod scala_bl;
 
 use std::path::Path;
 

@@ -285,7 +285,7 @@ impl LlamaForCausalLm {
             });
             states.clone().select(0, indices(places, &states))
         };
-        if self.lm_head.low_rank().is_none() && self.lm_head.members().is_none() {
+        if self.lm_head.low_rank().is_none() {
             return self.head(self.model.normed(places(0).unsqueeze_dim(0)), pass).squeeze_dim(0);
         }
         let width = input.columns.iter().map(Vec::len).max().unwrap_or(0);

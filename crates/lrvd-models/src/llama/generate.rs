@@ -1,10 +1,14 @@
 //! Continuation of texts.
 
 use std::iter::repeat_n;
+use std::sync::Arc;
 
-use burn::module::Module;
+use burn::module::{Module, Param};
 use burn::tensor::{Int, Tensor, TensorData};
-use lrvd_burn::adapter::{AdapterMembers, LowRankAdapter, repeat_for_members};
+use lrvd_burn::adapter::{
+    Axis, Extension, LowRankAdapter, OpExtension, OpLayer, OpParameter, ParameterSchema,
+    PreparedUpdate, UpdateOp, repeat_for_members,
+};
 use lrvd_burn::model::{NamedModule, members};
 use lrvd_burn::ops::standard_normal;
 use lrvd_burn::sampling::{Pass, Scheme};
@@ -225,23 +229,58 @@ impl LlamaForCausalLm {
         let mut drawn = self.clone();
         let mut outcome = Ok(());
         drawn.visit_layers_mut(&mut |path, layer| {
-            let Some(adapter) = layer.low_rank().cloned() else { return };
+            let Some(mut adapter) = layer.low_rank().cloned() else { return };
             let draws: Option<Vec<[Tensor<2>; 2]>> =
                 keys.iter().map(|key| draw(&adapter, key.for_module(layer.noise_id()))).collect();
             let Some(draws) = draws.filter(|draws| !draws.is_empty()) else { return };
             let (a, b): (Vec<_>, Vec<_>) = draws.into_iter().map(|[a, b]| (a, b)).unzip();
             let initial_rank = layer.slot().map_or(adapter.rank(), |slot| slot.initial_rank);
-            let members = AdapterMembers {
-                a: frozen(Tensor::stack(a, 0)),
-                b: frozen(Tensor::stack(b, 0)),
-                scaling: adapter.scaling,
-                dropout: 0.0,
-            };
+            let op = Arc::new(Draws { a: Tensor::stack(a, 0), b: Tensor::stack(b, 0) });
+            // It has no parameters that a key could draw.
+            let extension = OpExtension::new(op, &mut adapter.a, &mut adapter.b, NoiseKey::new(0));
+            let extended = extension.and_then(|extension| {
+                let extension = Some(Extension::Op(extension));
+                let adapter = LowRankAdapter { extension, dropout: 0.0, ..adapter };
+                layer.attach(path, adapter, initial_rank)
+            });
             if outcome.is_ok() {
-                outcome = layer.attach(path, members, initial_rank);
+                outcome = extended;
             }
         });
         outcome.map(|()| drawn)
+    }
+}
+
+/// Weight draws of a layer as members of an ensemble: `a [draws, d_input, rank]` and `b [draws, rank, d_output]`.
+#[derive(Debug)]
+struct Draws {
+    a: Tensor<3>,
+    b: Tensor<3>,
+}
+
+const DRAWN_A: ParameterSchema =
+    ParameterSchema::mean("lora_A_draws", &[Axis::Other, Axis::Input, Axis::Rank], 0);
+const DRAWN_B: ParameterSchema =
+    ParameterSchema::mean("lora_B_draws", &[Axis::Other, Axis::Rank, Axis::Output], 0);
+
+impl UpdateOp for Draws {
+    fn start(
+        &self,
+        _a: &mut Param<Tensor<2>>,
+        _b: &mut Param<Tensor<2>>,
+        _key: NoiseKey,
+    ) -> Result<Vec<OpParameter>, lrvd_burn::Error> {
+        let (a, b) = (frozen(self.a.clone()), frozen(self.b.clone()));
+        Ok(vec![OpParameter::new(&DRAWN_A, a), OpParameter::new(&DRAWN_B, b)])
+    }
+
+    fn members(&self) -> usize {
+        self.a.dims()[0]
+    }
+
+    fn prepare<'a>(&'a self, layer: OpLayer<'a>) -> Box<PreparedUpdate<'a>> {
+        let (a, b) = (layer.extension.parameter::<3>(0), layer.extension.parameter::<3>(1));
+        Box::new(move |x, use_index| layer.members_update(x, use_index, a.clone(), b.clone()))
     }
 }
 

@@ -168,8 +168,7 @@ fn drawn_update(
     let (a, b) = (adapter.a.val(), adapter.b.val());
     let (std_a, std_b) = match &adapter.extension {
         Some(Extension::Gaussian(noise)) => noise.deviations(&a, &b),
-        Some(Extension::SingularValues(_) | Extension::Scale(_) | Extension::Contextual(_))
-        | None => return None,
+        _ => return None,
     };
     let std_b = std_b?;
     let vocab = head.low_rank().map(LowRankAdapter::d_output)?;

@@ -83,7 +83,7 @@ fn adapted<M: NamedModule>(
         let mut merged = Vec::new();
         model.visit_layers(&mut |path, layer| {
             if adapter.modules.contains_key(path) {
-                let weight = layer.clone().merge().weight.val();
+                let weight = layer.clone().merge().unwrap().weight.val();
                 merged.push((format!("merged.{path}.weight"), Values::of(weight.transpose())));
             }
         });

@@ -206,14 +206,15 @@ impl Decisions {
         gradients: &NamedGradients,
     ) -> Result<()> {
         let of_schedule = self.first.saturating_add(step as u32);
-        let made = self.allocator.update(of_schedule, model, gradients)?;
-        if self.config.phase(of_schedule) == Phase::Choose {
+        let phase = self.allocator.update(of_schedule, model, gradients)?;
+        if phase == Phase::Choose {
             self.scores.insert(step, self.allocator.scores());
         }
-        self.budget.push(made.budget as f64);
-        self.masked_now.push(made.masked_now);
-        let all = || vec![vec![true; self.config.init_r]; self.allocator.paths().len()];
-        self.mask.push(made.mask.unwrap_or_else(all));
+        let modules = self.allocator.paths().len();
+        self.budget.push(self.config.budget(of_schedule, modules) as f64);
+        self.masked_now.push(phase != Phase::Rest);
+        let all = || vec![vec![true; self.config.init_r]; modules];
+        self.mask.push(self.allocator.mask().map_or_else(all, <[_]>::to_vec));
         let mut nonzero = Vec::new();
         model.visit_layers(&mut |_, layer| {
             if let Some(e) = layer.low_rank().and_then(LowRankAdapter::singular_values) {

@@ -51,8 +51,6 @@ fn a_batch_of_draws_is_as_many_passes() {
         ("", AdapterKind::Variational { family, initial: -3.0 }, &DENSE[..]),
         ("", both, &DENSE),
         ("", AdapterKind::Blob { epsilon: 0.5 }, &DENSE),
-        ("", AdapterKind::ScalaBl { epsilon: 0.5 }, &DENSE),
-        ("", AdapterKind::CLora { hidden: 5 }, &DENSE),
         ("", LORA, &DENSE),
         ("", NOISY, &["layer.1.attention.self.query_proj"]),
         ("", NOISY, &["layer.1.attention.self.value_proj"]),

@@ -137,7 +137,7 @@ impl Curvatures {
         scale: f64,
         memory: usize,
     ) -> Burn<Self> {
-        let (labels, examples) = (watch.observed.width, inputs.examples);
+        let (labels, examples) = (watch.width, inputs.examples);
         let seeds = labels - 1;
         let mut sums: Vec<Option<AdapterSums>> = watch.modules.iter().map(|_| None).collect();
         let mut log_likelihood = 0.0;
@@ -169,7 +169,7 @@ impl Curvatures {
                 places.push(None);
                 continue;
             };
-            squared_norm += norm_of(&watch.observed.model, module, sum.grams[1][0].width);
+            squared_norm += norm_of(&watch.model, module, sum.grams[1][0].width);
             let divisor = match settings.normalisation {
                 InputNormalisation::Tokens => sum.rows,
                 InputNormalisation::Examples => examples.len(),

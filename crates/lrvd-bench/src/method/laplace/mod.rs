@@ -24,12 +24,14 @@ mod factors;
 #[cfg(test)]
 mod tests;
 
+use burn::module::Module;
 use burn::tensor::{Gradients, Int, Tensor, TensorData};
-use lrvd_burn::adapter::{AdaptedLinear, AdapterConfig, ObservedUse};
+use lrvd_burn::adapter::{AdaptedLinear, AdapterConfig};
 use lrvd_burn::model::NamedModule;
 use lrvd_burn::parameters::values;
+use lrvd_burn::sampling::Pass;
 use lrvd_burn::train::{
-    Examples, Fitted, Method, Model, Observed, Prediction, Setup, TrainConfig, evaluation_batches,
+    Examples, Fitted, Method, Model, Prediction, Setup, TrainConfig, evaluation_batches,
     report_progress, restore_order,
 };
 use lrvd_core::baselines::laplace::{self, CurvatureBlock, LogitCovariance};
@@ -37,6 +39,7 @@ use lrvd_core::metrics::Predictions;
 use lrvd_core::noise::{NoiseKey, fill_normal_f64};
 use lrvd_models::{AutoModel, TokenBatch};
 
+use super::observer::{ObservedUse, Observer};
 use super::setup::lora;
 use super::{Fitting, Inputs, RankRequest};
 use crate::error::{Burn, Result};
@@ -97,7 +100,7 @@ impl Laplace {
         let mut best = (f64::INFINITY, self.settings.prior_start);
         for (which, &candidate) in candidates.iter().enumerate() {
             let answers = probabilities(&examples, which, &self.settings, data.inputs.draws.seed)?;
-            let nll = Predictions::new(&answers, watch.observed.width, &classes)?.nll();
+            let nll = Predictions::new(&answers, watch.width, &classes)?.nll();
             if nll <= best.0 {
                 best = (nll, candidate);
             }
@@ -121,7 +124,7 @@ impl Method<AutoModel> for Laplace {
         let answers = probabilities(&examples, 0, &self.settings, inputs.draws.seed)?;
         // A probability that underflowed has no logarithm.
         let values = answers.into_iter().map(|p| p.max(f64::MIN_POSITIVE).ln()).collect();
-        Ok(Prediction::new(values, examples.len(), watch.observed.width))
+        Ok(Prediction::new(values, examples.len(), watch.width))
     }
 
     fn finish(&mut self, model: &mut AutoModel, data: &Fitting<'_>) -> Burn<Fitted> {
@@ -166,7 +169,7 @@ fn gaussian_logits(
     inputs: &Inputs<'_>,
     precisions: &[f64],
 ) -> Burn<Vec<GaussianLogits>> {
-    let (labels, examples) = (watch.observed.width, inputs.examples);
+    let (labels, examples) = (watch.width, inputs.examples);
     let sizes: Vec<usize> = (0..examples.len()).map(|i| examples.size(i)).collect();
     let size = (inputs.batch_size / labels).max(1);
     let batches = evaluation_batches(&sizes, size)?;
@@ -264,8 +267,12 @@ fn probabilities(
     Ok(all)
 }
 
+/// A copy of a model at its posterior mean whose adapters an observer sees; no parameter of it asks for a gradient.
 struct Watch {
-    observed: Observed<AutoModel>,
+    model: AutoModel,
+    observer: Observer,
+    /// Answers of an example.
+    width: usize,
     modules: Vec<u32>,
 }
 
@@ -291,8 +298,7 @@ struct Used {
 }
 
 impl Watch {
-    /// Observes the adapters of a copy of `model` that `layers` names; any of `examples`
-    /// shows which of them are used with rows that sequences share.
+    /// Observes the adapters of a copy of `model` that `layers` names; any of `examples` shows the width of the answers.
     fn new(
         model: &AutoModel,
         layers: Layers,
@@ -308,8 +314,11 @@ impl Watch {
             modules.drain(..modules.len().saturating_sub(1));
         }
         let meant = |layer: &AdaptedLinear| modules.contains(&layer.noise_id());
-        let observed = Observed::new(model, &examples.input(&[0])?, meant)?;
-        Ok(Self { observed, modules })
+        let observer = Observer::default();
+        let mut model = model.clone().valid();
+        let [_, width] = model.logits(&examples.input(&[0])?, &Pass::mean()).dims();
+        observer.observe(&mut model, meant)?;
+        Ok(Self { model, observer, width, modules })
     }
 
     /// Gradients of `Σ_c seed[k, i, c]·logit[i, c]` for every seed `k` and example `i` of `batch`.
@@ -322,13 +331,12 @@ impl Watch {
         seeds: impl FnOnce(&[f64]) -> Vec<f64>,
     ) -> Seen {
         let [n, _] = batch.ids.dims();
-        let Observed { model, observer, pass, width: labels } = &self.observed;
-        let logits = model.logits(&batch.repeat(s), pass);
+        let logits = self.model.logits(&batch.repeat(s), &Pass::mean());
         let host = values(logits.clone().inner().narrow(0, 0, n));
-        let seeds = TensorData::new(seeds(&host), [s * n, *labels]);
+        let seeds = TensorData::new(seeds(&host), [s * n, self.width]);
         let seeds = Tensor::<2>::from_data(seeds, (&logits.device().inner(), logits.dtype()));
         let gradients = (logits * seeds).sum().backward();
-        let uses = observer.take_uses();
+        let uses = self.observer.take();
         let uses = uses.iter().filter_map(|used| self.used(used, &gradients, &batch.mask, s));
         Seen { logits: host, uses: uses.collect() }
     }

@@ -1,7 +1,6 @@
 //! Curvature and predictive against explicit gradients of single examples.
 use burn::tensor::{DType, Tensor, TensorData};
-use lrvd_burn::adapter::Observer;
-use lrvd_burn::model::{NamedModule, observe};
+use lrvd_burn::model::NamedModule;
 use lrvd_burn::parameters::values;
 use lrvd_burn::sampling::Pass;
 use lrvd_burn::train::{Examples, Model};
@@ -11,6 +10,7 @@ use lrvd_core::metrics::softmax;
 use lrvd_core::noise::{NoiseKey, fill_normal_f64};
 use lrvd_models::AutoModel;
 
+use super::super::observer::Observer;
 use super::factors::Curvatures;
 use super::{Watch, gaussian_logits, jacobians, one_hot, probabilities};
 use crate::data::batch::TokenisedExample;
@@ -125,8 +125,8 @@ fn add_outer(sum: &mut Vec<f64>, row: &[f64], weight: f64) {
 /// The blocks by the definition: one example, one label, one pass at a time, sums on the host.
 fn by_definition(model: &AutoModel, inputs: &Asked<'_>) -> Vec<CurvatureBlock> {
     let Watch { modules, .. } = Watch::new(model, Layers::All, &inputs.examples).unwrap();
-    let (mut model, observer) = (model.clone(), Observer::of_gradients());
-    assert_eq!(observe(&mut model, Some(&observer)), modules.len());
+    let (mut model, observer) = (model.clone(), Observer::default());
+    observer.observe(&mut model, |_| true).unwrap();
     let mut sums: Vec<Option<[Sums; 2]>> = vec![None; modules.len()];
     for example in 0..inputs.examples.len() {
         let batch = inputs.examples.input(&[example]).unwrap();
@@ -135,7 +135,7 @@ fn by_definition(model: &AutoModel, inputs: &Asked<'_>) -> Vec<CurvatureBlock> {
             let p = softmax(&values(logits.clone()), LABELS).unwrap();
             let seed: Vec<f64> = (0..LABELS).map(|c| p[c] - f64::from(c == class)).collect();
             let gradients = weighted(logits, &seed, inputs).backward();
-            for used in observer.take_uses() {
+            for used in observer.take() {
                 let output = used.output_gradient(&gradients).unwrap();
                 let [_, rows, d_output] = output.dims();
                 let of_output = values(output);

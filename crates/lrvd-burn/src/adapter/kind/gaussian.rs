@@ -63,7 +63,7 @@ impl NoiseMap {
     }
 
     /// Parameters of the entries of A and of B.
-    pub(super) fn entries(self) -> &'static [ParameterSchema; 2] {
+    pub(in crate::adapter) fn entries(self) -> &'static [ParameterSchema; 2] {
         &SCHEMAS[self as usize].1
     }
 
@@ -193,7 +193,11 @@ impl Gaussian {
     }
 
     /// Noise of `family` whose parameters all start at `initial`.
-    pub(super) fn fresh(init: &Initialiser, family: VariationalFamily, initial: f64) -> Self {
+    pub(in crate::adapter) fn fresh(
+        init: &Initialiser,
+        family: VariationalFamily,
+        initial: f64,
+    ) -> Self {
         let (rank, [a, b]) = &SCHEMAS[NoiseMap::of(family) as usize];
         // Rounded to single precision, as the factors of a fresh adapter are.
         let entry = |schema| init.constant(schema, f64::from(initial as f32));

@@ -6,19 +6,17 @@ use lrvd_core::noise::Stream;
 use lrvd_core::{Factors, Posterior};
 
 use super::{Extension, Gaussian};
-use crate::adapter::noise::LayerNoise;
+use crate::adapter::noise::{Deviations, LayerNoise};
+use crate::adapter::op::OpExtension;
 use crate::adapter::schema::{Axis, ParameterSchema, Visit};
 use crate::parameters::values;
 
-pub(super) const A: ParameterSchema =
+pub(in crate::adapter) const A: ParameterSchema =
     ParameterSchema::mean("lora_A", &[Axis::Input, Axis::Rank], 0);
-pub(super) const B: ParameterSchema =
+pub(in crate::adapter) const B: ParameterSchema =
     ParameterSchema::mean("lora_B", &[Axis::Rank, Axis::Output], 1);
 /// AdaLoRA's singular values.
-pub(super) const E: ParameterSchema = ParameterSchema::mean("lora_E", &[Axis::Rank], 0);
-
-/// Standard deviations of A and of B, each broadcastable against its factor; `None` if B is not random.
-pub(in crate::adapter) type Deviations = (Tensor<2>, Option<Tensor<2>>);
+pub(in crate::adapter) const E: ParameterSchema = ParameterSchema::mean("lora_E", &[Axis::Rank], 0);
 
 /// Factors of a low-rank update, with the extension of a kind.
 ///
@@ -81,6 +79,14 @@ impl LowRankAdapter {
         noise.map(|noise| Posterior::new(self.host_factors(), noise)).transpose()
     }
 
+    /// Update of another method, if there is one.
+    pub(in crate::adapter) fn op(&self) -> Option<&OpExtension> {
+        match &self.extension {
+            Some(Extension::Op(op)) => Some(op),
+            _ => None,
+        }
+    }
+
     /// Takes the posterior off and leaves its mean; other extensions stay.
     pub fn take_posterior(&mut self) {
         if self.posterior().is_some() {
@@ -137,7 +143,7 @@ impl LowRankAdapter {
     pub(in crate::adapter) fn draw(
         &self,
         (std_a, std_b): Deviations,
-        noise: &LayerNoise<'_>,
+        noise: &LayerNoise,
     ) -> (Tensor<3>, Tensor<3>) {
         let a = noise.drawn(&self.a.val(), &std_a, Stream::WEIGHT_A);
         let b = match (std_b, noise.pass.draws) {
@@ -155,14 +161,14 @@ impl LowRankAdapter {
         self
     }
 
-    pub(super) fn each(&mut self, visit: &mut Visit<'_>) {
+    /// Calls `visit` for every parameter, always in the same order.
+    pub(crate) fn each(&mut self, visit: &mut Visit<'_>) {
         visit(&A, &mut self.a);
         visit(&B, &mut self.b);
         match &mut self.extension {
             Some(Extension::SingularValues(e)) => visit(&E, e),
             Some(Extension::Gaussian(e)) => e.each(visit),
-            Some(Extension::Scale(e)) => e.each(visit),
-            Some(Extension::Contextual(e)) => e.each(visit),
+            Some(Extension::Op(e)) => e.each(visit),
             None => {}
         }
     }

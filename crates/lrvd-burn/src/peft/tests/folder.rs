@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 
+use lrvd_core::adalora::adalora_scaling;
 use rstest::rstest;
 use tempfile::tempdir;
 
@@ -12,7 +13,6 @@ use crate::error::Error;
 use crate::files::{HostDType, HostTensor, WeightStore, write_safetensors};
 use crate::peft::adapter::exact_alpha;
 use crate::peft::config::CONFIG_FILE;
-use crate::peft::rules::adalora_scaling;
 use crate::peft::{
     AdaLoraConfig, ExportLayout, ExportSummary, PeftAdapter, PeftConfig, PeftModule, WEIGHTS_FILE,
 };

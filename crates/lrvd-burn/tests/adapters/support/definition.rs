@@ -1,9 +1,9 @@
 //! Passes by loops, as functions of a layer's leaves in memory order: A is `[d_input, rank]`, B `[rank, d_output]`.
 //!
-//! `pytorch.rs` compares those with noise on weights with PyTorch; divergences of noise on entries, scales and contexts follow.
+//! `pytorch.rs` compares those with noise on weights with PyTorch; divergences of noise on entries follow.
 
 use lrvd_burn::adapter::AdapterStream;
-use lrvd_core::baselines::{KlDirection, ScaleMixture};
+use lrvd_core::baselines::ScaleMixture;
 use lrvd_core::noise::{fill_normal, fill_normal_f64};
 use lrvd_core::special::softplus;
 
@@ -76,45 +76,6 @@ pub(crate) fn scaled(sizes: Sizes, [x, a, b]: [&[f64]; 3], scale: &[f64]) -> Vec
     sizes.up(&h, b)
 }
 
-/// The scales of `ScalaBL`, `exp(log_mean) + exp(log_std) ∘ eps`.
-pub(crate) fn scales(log_mean: &[f64], log_std: &[f64], eps: &[f64]) -> Vec<f64> {
-    let std: Vec<f64> = log_std.iter().map(|s| s.exp()).collect();
-    plus(&log_mean.iter().map(|m| m.exp()).collect::<Vec<_>>(), &times(&std, eps))
-}
-
-/// C-LoRA: output, and divergence of each token; the leaves are `x`, A, B, and weights `[inputs, outputs]` and biases of
-/// both layers of the network.
-///
-/// ```text
-/// z = x·A,   o = relu(z·w1 + b1)·w2 + b2,   u_i = Σ_j (o_ij + logistic(o_(r²+ij))²·eps_ij)·z_j,   out = scaling · u·B
-/// ```
-pub(crate) fn c_lora(
-    sizes: Sizes,
-    leaves: &[Vec<f64>],
-    eps: &[f64],
-    prior: f64,
-) -> (Vec<f64>, Vec<f64>) {
-    let [x, a, b, w1, b1, w2, b2] = leaves else { panic!("seven leaves") };
-    let (r, hidden) = (sizes.rank, b1.len());
-    let square = r * r;
-    let affine = |x: &[f64], w: &[f64], bias: &[f64], inputs: usize| -> Vec<f64> {
-        let out = product(x, w, inputs, bias.len());
-        out.iter().zip(bias.iter().cycle()).map(|(y, b)| y + b).collect()
-    };
-    let z = sizes.down(x, a);
-    let first: Vec<f64> = affine(&z, w1, b1, r).iter().map(|h| h.max(0.0)).collect();
-    let second = affine(&first, w2, b2, hidden);
-    let (mut u, mut kl) = (Vec::new(), Vec::new());
-    for ((z, o), eps) in z.chunks(r).zip(second.chunks(2 * square)).zip(eps.chunks(square)) {
-        let (mean, raw) = o.split_at(square);
-        let entry = |at: usize| mean[at] + (1.0 / (1.0 + (-raw[at]).exp())).powi(2) * eps[at];
-        u.extend((0..r).map(|i| (0..r).map(|j| entry(i * r + j) * z[j]).sum::<f64>()));
-        let std = raw.iter().map(|raw| (1.0 / (1.0 + (-raw).exp())).powi(2)).collect::<Vec<_>>();
-        kl.push(element_kl(mean, &std, prior));
-    }
-    (sizes.up(&u, b), kl)
-}
-
 /// What a flipout pass draws, for A and for B: normals in memory order, and signs of the factor's inputs and outputs.
 pub(crate) struct Flips {
     pub(crate) eps: [Vec<f64>; 2],
@@ -182,20 +143,8 @@ fn update(
     let (a, b) = (&leaves[0], &leaves[1]);
     match (layer.extension(), scheme) {
         (None, _) => scaled(SIZES, [x, a, b], &[1.0; RANK]),
-        (Some(Extension::SingularValues(_)), _) => scaled(SIZES, [x, a, b], &leaves[2]),
-        (Some(Extension::Scale(_)), _) => {
-            let scale = scales(&leaves[2], &leaves[3], &drawn(AdapterStream::SCALE, RANK));
-            scaled(SIZES, [x, a, b], &scale)
-        }
-        (Some(Extension::Contextual(_)), _) => {
-            let square = RANK * RANK;
-            let eps = match scheme {
-                Scheme::PerToken => {
-                    noise(of_use(AdapterStream::CONTEXT_TOKEN), rows * square, dtype)
-                }
-                _ => drawn(AdapterStream::CONTEXT, square).repeat(rows),
-            };
-            c_lora(SIZES, &[&[x.to_vec()], leaves].concat(), &eps, 1.0).0
+        (Some(Extension::SingularValues(_) | Extension::Op(_)), _) => {
+            scaled(SIZES, [x, a, b], &leaves[2])
         }
         (Some(Extension::Gaussian(_)), Scheme::MomentMatched(_) | Scheme::Nested) => {
             let adapter = with_leaves(&HostAdapter::read(of(layer)), leaves);
@@ -240,7 +189,8 @@ fn update(
 
 /// Draws of the weights in a pass, each for its share of the sequences.
 pub(crate) fn draws(layer: &AdaptedLinear, scheme: Scheme) -> usize {
-    let is_random = !matches!(layer.extension(), None | Some(Extension::SingularValues(_)));
+    let is_random =
+        !matches!(layer.extension(), None | Some(Extension::SingularValues(_) | Extension::Op(_)));
     if scheme == WEIGHTS[1] && is_random { BATCH } else { 1 }
 }
 
@@ -309,16 +259,4 @@ pub(crate) fn sampled_kl(mean: &[f64], std: &[f64], eps: &[f64], prior: &ScaleMi
         log_normal(eps, std) - top - ((a - top).exp() + (b - top).exp()).ln()
     });
     entries.sum()
-}
-
-/// Divergence between `N(exp(log_mean), exp(log_std)²)` and `N(0, 1)`, nats, summed over the scales.
-pub(crate) fn scale_kl(log_mean: &[f64], log_std: &[f64], direction: KlDirection) -> f64 {
-    let entry = |(mean, std): (&f64, &f64)| {
-        let (mean, std) = (mean.exp(), std.exp());
-        match direction {
-            KlDirection::PosteriorFromPrior => gaussian_kl(mean, std, 1.0),
-            KlDirection::PriorFromPosterior => gaussian_kl(mean, 1.0, std),
-        }
-    };
-    log_mean.iter().zip(log_std).map(entry).sum()
 }

@@ -10,17 +10,20 @@ pub(crate) mod prelude {
     pub(crate) use super::net::{Net, WIDTHS, check_trained, data, factors, optimizer, train_step};
     pub(crate) use super::*;
     pub(crate) use burn::module::Module;
-    pub(crate) use lrvd_burn::adapter::{AdapterConfig, AdapterKind, Observer, Prior};
+    pub(crate) use lrvd_burn::adapter::{AdapterConfig, AdapterKind, Prior};
     pub(crate) use lrvd_burn::model::ranks;
     pub(crate) use lrvd_burn::sampling::Pass;
     pub(crate) use lrvd_core::kl::KlReduction;
     pub(crate) use rstest::rstest;
 }
 
+pub(crate) use std::sync::Arc;
+
 pub(crate) use burn::module::Param;
 pub(crate) use burn::tensor::{DType, Device, Gradients, Tensor, TensorData};
 pub(crate) use lrvd_burn::adapter::{
-    AdaptedLinear, ContextualGaussian, Extension, Gaussian, LowRankAdapter, NoiseMap, ScaleGaussian,
+    AdaptedLinear, Axis, Extension, Gaussian, LowRankAdapter, NoiseMap, OpExtension, OpLayer,
+    OpParameter, ParameterSchema, PreparedUpdate, UpdateOp,
 };
 pub(crate) use lrvd_burn::model::NamedModule;
 pub(crate) use lrvd_burn::optimizer::NamedGradients;
@@ -42,8 +45,6 @@ pub(crate) const D_OUTPUT: usize = 7;
 pub(crate) const SCALING: f64 = 1.75;
 /// Rows of [`inputs`].
 pub(crate) const N: usize = BATCH * TOKENS;
-/// Width of the hidden layer of [`context_noise`].
-const HIDDEN: usize = 6;
 
 /// One draw of the weights for all tokens of a batch, and one for each sequence.
 pub(crate) const WEIGHTS: [Scheme; 2] = [Scheme::PerBatch, Scheme::PerSequence];
@@ -362,18 +363,61 @@ pub(crate) fn element_noise(map: NoiseMap, both: bool, dtype: DType) -> Extensio
     Extension::Gaussian(Gaussian::per_entry(map, random(31, [D_INPUT, RANK], dtype), b))
 }
 
-pub(crate) fn scale_noise(dtype: DType) -> Extension {
-    let (log_mean, log_std) = (random(33, [RANK], dtype), random(34, [RANK], dtype));
-    Extension::Scale(ScaleGaussian { log_mean, log_std })
+/// Scales between the factors as the update of another method, `members` of which share a batch.
+#[derive(Debug)]
+pub(crate) struct Scales {
+    pub(crate) members: usize,
 }
 
-pub(crate) fn context_noise(dtype: DType) -> Extension {
-    Extension::Contextual(ContextualGaussian {
-        w1: random(51, [RANK, HIDDEN], dtype),
-        b1: random(52, [HIDDEN], dtype),
-        w2: random(53, [HIDDEN, 2 * RANK * RANK], dtype),
-        b2: random(54, [2 * RANK * RANK], dtype),
-    })
+const SCALES: ParameterSchema = ParameterSchema::mean("lora_scales", &[Axis::Rank], 0);
+
+impl UpdateOp for Scales {
+    fn start(
+        &self,
+        a: &mut Param<Tensor<2>>,
+        _b: &mut Param<Tensor<2>>,
+        key: NoiseKey,
+    ) -> Result<Vec<OpParameter>, lrvd_burn::Error> {
+        let [_, rank] = a.val().dims();
+        let mut values = vec![0.0; rank];
+        fill_uniform(key, 0, &mut values);
+        Ok(vec![OpParameter::trainable(&SCALES, a, values, [rank])])
+    }
+
+    fn parameter_count(&self, rank: usize, _: usize, _: usize) -> usize {
+        rank
+    }
+
+    fn members(&self) -> usize {
+        self.members
+    }
+
+    fn supports(&self, scheme: Scheme) -> bool {
+        scheme != Scheme::Nested
+    }
+
+    fn prepare<'a>(&'a self, layer: OpLayer<'a>) -> Box<PreparedUpdate<'a>> {
+        let (a, b) = (layer.a.val(), layer.b.val());
+        let scales = layer.extension.parameter::<1>(0);
+        Box::new(move |x, use_index| {
+            let a = (a.clone() * scales.clone().unsqueeze()).unsqueeze_dim::<3>(0);
+            let b = b.clone().unsqueeze_dim::<3>(0);
+            let (a, b) = (a.repeat_dim(0, self.members), b.repeat_dim(0, self.members));
+            layer.members_update(x, use_index, a, b)
+        })
+    }
+}
+
+/// [`Scales`] on an adapter of the shape of [`plain`].
+pub(crate) fn scales(members: usize, dtype: DType) -> Extension {
+    let mut adapter = adapter(&plain(), dtype);
+    let op = OpExtension::new(
+        Arc::new(Scales { members }),
+        &mut adapter.a,
+        &mut adapter.b,
+        NoiseKey::new(33),
+    );
+    Extension::Op(op.unwrap())
 }
 
 /// A layer with `extension` on plain factors.
@@ -390,8 +434,7 @@ pub(crate) fn every_layer(dtype: DType) -> Vec<AdaptedLinear> {
     let extensions = [
         element_noise(NoiseMap::Square, false, dtype),
         element_noise(NoiseMap::Softplus, true, dtype),
-        scale_noise(dtype),
-        context_noise(dtype),
+        scales(1, dtype),
     ];
     hosts.chain(extensions.map(|extension| extended(extension, dtype))).collect()
 }

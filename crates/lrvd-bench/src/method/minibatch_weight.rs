@@ -3,12 +3,11 @@
 //! All weights multiply the KL of the whole posterior, which is added to the **mean** negative log-likelihood of a minibatch. They follow a
 //! cycle: step `t`, counted from 0, has place `i = t mod M + 1` in a cycle of `M` steps.
 
-use crate::error::{Error, above, check_range};
+use lrvd_core::Error;
+use lrvd_core::error::{above, check_range};
 
 /// The base of BLoB's cycle length: `M_c = ⌊100·n^(π/gamma)/(processes·batch)⌋`.
 const CYCLE_BASE: f64 = 100.0;
-/// The published `gamma`.
-pub const GAMMA: f64 = 8.0;
 
 /// The place of a step in its cycle, counted from 1.
 fn place(step: u64, cycle: u32) -> Result<f64, Error> {
@@ -72,8 +71,8 @@ pub fn rescaled_cycle(n: usize, gamma: f64, processes: usize, batch: usize) -> R
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::settings::GAMMA;
 
     #[test]
     fn weights_of_a_short_cycle_repeat() {
