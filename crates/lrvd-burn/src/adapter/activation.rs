@@ -76,7 +76,7 @@ impl LowRankAdapter {
         add_gaussian_noise(mean, variance, noise).reshape(shape)
     }
 
-    /// Where the noise of an output comes from.
+    /// Source of the noise of an output.
     pub(super) fn output_noise(
         &self,
         (key, use_index): (NoiseKey, u32),

@@ -82,7 +82,7 @@ impl AdaptedLinear {
         self.weight.base().dims()[1]
     }
 
-    /// What stands on the weight.
+    /// Adapter on the weight, with its path and pass.
     pub fn attached(&self) -> Option<&Attached> {
         self.weight.reparameterization()
     }
@@ -103,7 +103,7 @@ impl AdaptedLinear {
         self.attached().map_or(0, |attached| attached.noise_id)
     }
 
-    /// What was attached here, if anything was.
+    /// Record of what was attached here; `None` if nothing was.
     pub fn slot(&self) -> Option<AdapterSlot> {
         self.attached()?.slot
     }
@@ -132,7 +132,7 @@ impl AdaptedLinear {
         set_attached(&mut self.weight, attached);
     }
 
-    /// What the adapter's kind adds to its two factors.
+    /// Extension of the adapter's two factors; `None` for plain ones.
     pub fn extension(&self) -> Option<&Extension> {
         self.low_rank()?.extension.as_ref()
     }

@@ -120,8 +120,8 @@ impl AdaptedLinear {
 impl PreparedLinear<'_> {
     /// The layer applied to tokens, `[sequences, ..., d_input]` to `[sequences, ..., d_output]`.
     ///
-    /// Where the batch holds several draws and this layer is the first to tell them apart, sequences are
-    /// those of one draw before it and those of all draws after it ([`Pass::draws`]).
+    /// If the batch has several draws and this layer is the first in which they differ, its input has the sequences
+    /// of one draw and its output those of all draws ([`Pass::draws`]).
     pub fn forward<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
         const { assert!(D >= 2, "the first axis counts sequences, the last features") };
         let mut shape = x.dims();
@@ -212,7 +212,7 @@ impl PreparedLinear<'_> {
         self.of_sequences(self.apply(rows.unsqueeze_dim(0), SHARED))
     }
 
-    /// What holds one entry for each draw, once for each sequence of the batch.
+    /// Repeats a tensor with one entry for each draw, once for each sequence of the batch.
     fn of_sequences(&self, x: Tensor<3>) -> Tensor<3> {
         let Pass { draws, rows, .. } = self.pass;
         if self.diverges && x.dims()[0] == draws { each_repeated(x, rows) } else { x }

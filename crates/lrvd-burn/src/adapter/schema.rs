@@ -1,10 +1,10 @@
-//! Schemas of adapter parameters: what files, optimisers, pruning and counts must know of each.
+//! Schemas of adapter parameters: what files, optimizers, pruning and counts must know of each.
 
 use burn::tensor::Tensor;
 
 use crate::parameters::{Group, ParameterValue, select};
 
-/// What one axis of an adapter parameter runs over.
+/// Index set of an axis of an adapter parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Axis {
     /// Features in.
@@ -42,9 +42,9 @@ pub(crate) struct Sizes {
 pub struct ParameterSchema {
     /// Last component of its name in a checkpoint.
     pub name: &'static str,
-    /// What it is for; the optimiser's groups follow from it.
+    /// Role; the optimizer's groups follow from it.
     pub group: Group,
-    /// What its axes run over, in memory.
+    /// Index sets of its axes, in memory.
     pub axes: &'static [Axis],
     /// Use index of its initial values on [`Stream::INIT`](lrvd_core::noise::Stream::INIT).
     pub initial_use: u32,
@@ -61,7 +61,7 @@ impl ParameterSchema {
         Self { name, group: Group::LogVariance, axes, initial_use }
     }
 
-    /// Whether a file holds it transposed, as it does every matrix.
+    /// `true` if it is transposed in files, as every matrix is.
     pub fn transposed(&self) -> bool {
         self.axes.len() == 2
     }
@@ -95,7 +95,7 @@ impl ParameterSchema {
         }
     }
 
-    /// What the rank directions `kept` leave of a tensor of `shape`, given and returned flattened; `None` without any.
+    /// Selects the rank directions `kept` of a tensor of `shape`, given and returned flattened; `None` without any.
     pub(crate) fn cut_flat(
         &self,
         flat: Tensor<1>,

@@ -23,7 +23,7 @@ pub use gaussian::{Gaussian, NoiseMap, NoiseParameter};
 pub use low_rank::LowRankAdapter;
 pub(super) use low_rank::{A, B, E};
 
-/// What a kind of adapter adds to the two factors; LoRA adds nothing.
+/// Addition of a kind of adapter to the two factors; LoRA has none.
 #[derive(Module, Debug)]
 pub enum Extension {
     /// A diagonal between the factors, `[rank]`: AdaLoRA.
