@@ -76,7 +76,7 @@ fn families_do_not_mix() {
     assert!(error.to_string().starts_with("module `net.second`"), "{error}");
 }
 
-/// What does not fit is rejected, and the model stays as it was.
+/// A posterior that does not fit is rejected, and the model stays as it was.
 #[rstest]
 #[case::no_factors(false, |_: &mut PeftPosterior| (), "module `net.first`")]
 #[case::clamp(true, |p: &mut PeftPosterior| p.header.log_variance_clamp = [-20.0, 3.0],
@@ -132,7 +132,7 @@ fn files_hold_the_mean_of_element_noise_and_nothing_of_the_rest() {
     assert!(net.first.detach().is_some() && net.first.slot().is_none());
 }
 
-/// What is missing, left over or of another shape is listed, and the model stays as it was.
+/// Tensors that are missing, left over or of another shape are listed, and the model stays as it was.
 #[test]
 fn an_adapter_must_fit_the_model() {
     let net = Net::new([Some(&plain()), None], DType::F32);

@@ -170,7 +170,7 @@ fn nodes(pass: impl Fn()) -> u64 {
     (0..9).map(added).min().unwrap()
 }
 
-/// What no loss reaches stays in Burn's graph as long as the parameter lives, and every backward pass visits it.
+/// A tensor that no loss reaches stays in Burn's graph as long as the parameter lives, and every backward pass visits it.
 #[test]
 fn a_pass_at_the_mean_tracks_no_more_than_that_of_lora() {
     let layers = every_layer(DType::F32);

@@ -1,4 +1,4 @@
-//! What a fresh adapter holds, how many parameters train, and which settings are rejected.
+//! Values of a fresh adapter, numbers of trainable parameters, and rejected settings.
 
 use crate::support::prelude::*;
 use lrvd_burn::model::trainable_counts;

@@ -1,4 +1,4 @@
-//! What the loop does with batches, events and settings, what is wrong with a checkpoint, and what a saved adapter answers.
+//! The loop with batches, events and settings, damaged checkpoints, and predictions of a saved adapter.
 
 use super::*;
 use burn::backend::autodiff::NodeId;
@@ -102,7 +102,7 @@ fn nodes(run: impl Fn()) -> u64 {
     (0..5).map(added).min().unwrap()
 }
 
-/// What a loss does not reach stays in Burn's graph, and makes every later step slower.
+/// A tensor that no loss reaches stays in Burn's graph, and makes every later step slower.
 #[test]
 fn a_step_before_a_search_tracks_what_one_of_lora_does() {
     let lora = |steps| {

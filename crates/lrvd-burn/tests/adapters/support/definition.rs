@@ -76,7 +76,7 @@ pub(crate) fn scaled(sizes: Sizes, [x, a, b]: [&[f64]; 3], scale: &[f64]) -> Vec
     sizes.up(&h, b)
 }
 
-/// What a flipout pass draws, for A and for B: normals in memory order, and signs of the factor's inputs and outputs.
+/// Draws of a flipout pass, for A and for B: normals in memory order, and signs of the factor's inputs and outputs.
 pub(crate) struct Flips {
     pub(crate) eps: [Vec<f64>; 2],
     pub(crate) input_sign: [Vec<f64>; 2],
@@ -122,7 +122,7 @@ fn deviations(layer: &AdaptedLinear, leaves: &[Vec<f64>]) -> [Vec<f64>; 2] {
     [transpose(&a, RANK, D_INPUT), transpose(&b, D_OUTPUT, RANK)]
 }
 
-/// What `layer` adds to its base product of `x`, which is one draw's share of `total` rows, for the values of its leaves.
+/// Update that `layer` adds to its base product of `x`, which is one draw's share of `total` rows, for the values of its leaves.
 ///
 /// `index` is 0 for tokens, 1 for shared rows; `draw` counts the sequences that have a draw each.
 fn update(

@@ -4,7 +4,7 @@ mod activation_noise;
 pub(crate) mod definition;
 pub(crate) mod net;
 
-/// What nearly every test uses.
+/// Names that nearly every test uses.
 pub(crate) mod prelude {
     pub(crate) use super::definition::*;
     pub(crate) use super::net::{Net, WIDTHS, check_trained, data, factors, optimizer, train_step};
