@@ -17,10 +17,11 @@ use lrvd_burn::burn::tensor::{Device, Int, Tensor, TensorData};
 use lrvd_burn::core::noise::{NoiseKey, fill_normal};
 use lrvd_burn::{BayesLora, Error, Selection};
 
-const SIDE: usize = 8;
+/// Two convolutions leave 3 x 3 places of it for the attention.
+const SIDE: usize = 16;
 const CHANNELS: usize = 16;
 const ROWS: usize = 96;
-const STEPS: usize = 40;
+const STEPS: usize = 80;
 
 #[derive(Module, Debug)]
 struct Net {
@@ -74,13 +75,14 @@ fn main() -> Result<(), Error> {
     let nll = CrossEntropyLossConfig::new().init(&device);
     let (images, labels) = data(1, &device);
     let attention = Selection::Matching(|path| path.starts_with("attention."));
-    let adaptation = BayesLora::new(4).targets(attention).unfreeze(["norms", "head"]);
+    let config = BayesLora { kl_weight: 0.02, ..BayesLora::new(4) };
+    let adaptation = config.targets(attention).unfreeze(["norms", "head"]);
     let mut tuned = adaptation.attach(Net::pretrained(&device), 7)?;
     let mut optimizer = AdamWConfig::new().init();
     for step in 0..STEPS {
         let logits = tuned.draw(step).forward(images.clone());
         let loss = nll.forward(logits, labels.clone()) + tuned.kl(ROWS)?;
-        if step % 10 == 0 {
+        if step % 20 == 0 {
             println!("step {step}: loss {:.3}", loss.clone().into_scalar::<f64>());
         }
         tuned.step(&mut optimizer, 1e-2, loss);
