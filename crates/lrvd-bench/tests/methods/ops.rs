@@ -470,7 +470,7 @@ fn observed_products_are_the_gradients_of_the_factors() {
     assert!(observer.take().is_empty(), "taken twice");
     assert_eq!(
         uses.iter().map(|used| (used.module, used.use_index)).collect::<Vec<_>>(),
-        [(observed.noise_id(), 0), (observed.noise_id(), 1)]
+        [(observed.noise_id(), 1), (observed.noise_id(), 0)]
     );
     assert!(uses.iter().all(|used| used.input.dims()[0] == BATCH), "an axis of examples");
     let expected = gradients(&plain, &run(&plain, x).backward());
