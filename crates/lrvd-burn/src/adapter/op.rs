@@ -133,9 +133,11 @@ impl OpExtension {
 
     /// Parameter `index` of those that [`UpdateOp::start`] gave, which has `D` axes, as a part of the graph.
     pub fn parameter<const D: usize>(&self, index: usize) -> Tensor<D> {
-        let value = self.parameters[index].value.get();
-        let shape = value.shape();
-        value.tracked().reshape(std::array::from_fn::<_, D, _>(|axis| shape[axis]))
+        Tensor::from_dispatch(match &self.parameters[index].value {
+            OpValue::Vector(p) => p.val().into_dispatch(),
+            OpValue::Matrix(p) => p.val().into_dispatch(),
+            OpValue::Cube(p) => p.val().into_dispatch(),
+        })
     }
 
     pub(super) fn each(&mut self, visit: &mut Visit<'_>) {
@@ -206,14 +208,6 @@ impl OpParameter {
 }
 
 impl OpValue {
-    fn get(&self) -> &dyn ParameterValue {
-        match self {
-            Self::Vector(p) => p,
-            Self::Matrix(p) => p,
-            Self::Cube(p) => p,
-        }
-    }
-
     fn get_mut(&mut self) -> &mut dyn ParameterValue {
         match self {
             Self::Vector(p) => p,
