@@ -28,7 +28,7 @@ const WIDTH: usize = 6;
 /// A frozen layer, an adapted one and a head.
 #[derive(Module, Debug)]
 struct Net {
-    hidden: AdaptedLinear,
+    hidden: Named<AdaptedLinear>,
     head: Named<AdaptedLinear>,
 }
 
@@ -71,8 +71,10 @@ fn layer(seed: u64, widths: [usize; 2]) -> AdaptedLinear {
 }
 
 fn net() -> Net {
-    let head = Named::new("head", Group::Head, layer(2, [8, CLASSES]));
-    Net { hidden: layer(1, [WIDTH, 8]), head }
+    Net {
+        hidden: Named::new("net.hidden", Group::Backbone, layer(1, [WIDTH, 8])),
+        head: Named::new("net.head", Group::Head, layer(2, [8, CLASSES])),
+    }
 }
 
 fn one() -> One {
