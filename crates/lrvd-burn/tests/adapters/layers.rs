@@ -90,11 +90,10 @@ fn one_product_gives_every_member_its_own_numbers() {
 
     // Shared rows reach every sequence through its member.
     let rows = leaf(&numbers(5, 4 * D_INPUT), [4, D_INPUT], DType::F64);
-    // One pass has one backward: what is prepared is a part of its graph.
-    let prepared = || layer.prepare(&Pass::mean(), MEMBERS * BATCH);
-    let shared = prepared().forward_shared(rows.clone());
+    let prepared = layer.prepare(&Pass::mean(), MEMBERS * BATCH);
+    let shared = prepared.forward_shared(rows.clone());
     let tokens: Tensor<3> = repeat_for_members(rows.unsqueeze_dim(0), MEMBERS * BATCH);
-    let tokens = prepared().forward(tokens);
+    let tokens = prepared.forward(tokens);
     close("as tokens", &host(shared.clone()), &host(tokens.clone()), 1e-13);
     let slopes = |out: Tensor<3>| layer_gradients(&layer, &out.square().sum().backward());
     close("gradient", &slopes(shared).concat(), &slopes(tokens).concat(), 1e-12);

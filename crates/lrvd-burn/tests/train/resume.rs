@@ -118,8 +118,8 @@ fn searching(margin: f64, refine_rate: f64) -> Run<Net, BayesLoraMethod> {
 
 #[rstest]
 #[case::within_a_margin(0.05, 2..=4)]
-// Without its weakest direction this model is not better by more than its rows leave open.
-#[case::nothing_lost(0.0, 5..=5)]
+// Without the weakest direction this model is better than with it, by more than its rows leave open.
+#[case::nothing_lost(0.0, 4..=4)]
 #[case::the_fewest(1e3, 1..=1)]
 fn a_search_for_ranks_resumes_across_the_cut(
     #[case] margin: f64,
