@@ -84,7 +84,7 @@ impl VariationalFamily {
         self == Self::NoiseToSignal
     }
 
-    /// `true` if every entry has a parameter of its own.
+    /// `true` if every entry has a separate parameter.
     pub fn is_per_entry(self) -> bool {
         self == Self::ElementVariance
     }

@@ -377,7 +377,7 @@ fn ops_start_where_they_should() {
     assert!(all[3].iter().all(|b| *b == 0.0));
 }
 
-/// Members are adapters of their own, and answers are rows of the full head.
+/// Members are separate adapters, and answers are rows of the full head.
 #[test]
 fn ensembles_answer_as_separate_adapters() {
     let ensemble = layer(Members { count: 3, gain: 1.0 });

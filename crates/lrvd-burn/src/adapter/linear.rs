@@ -152,7 +152,7 @@ impl AdaptedLinear {
         let is_random = |extension: &Extension| match extension {
             Extension::SingularValues(_) => false,
             Extension::Op(extension) => extension.op.is_random(),
-            _ => true,
+            Extension::Gaussian(_) => true,
         };
         pass.draws > 1 && self.extension().is_some_and(is_random)
     }

@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::parameters::ParameterValue;
 use crate::sampling::Scheme;
 
-/// Update of a layer by a method of its own, which the adapter's factors are a part of.
+/// Update of a layer that is not the product of the adapter's factors alone.
 ///
 /// One more method is one more implementation: its parameters are moved, saved, loaded, optimized and counted as the
 /// factors are. No LoRA file can hold it, and it is not merged into a weight.

@@ -1,4 +1,4 @@
-//! Modules with a name and a role of their own.
+//! Modules with a checkpoint name and a group.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;

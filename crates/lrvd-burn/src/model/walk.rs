@@ -237,7 +237,7 @@ impl Writer<'_> {
         let mut param: Param<Tensor<2>> = with_axes(param)?.clone();
         if let Some(trains) = *trains {
             // Burn freezes and unfreezes leaves of a graph only.
-            param = param.map(|value| value.without_autodiff()).set_require_grad(trains);
+            param = param.map(Tensor::without_autodiff).set_require_grad(trains);
         }
         // A part of the graph, so that its gradient reaches the first.
         let is_same = first.dims() == param.base().dims();

@@ -343,7 +343,9 @@ impl PeftConfig {
         for entry in entries.values_mut() {
             match entry {
                 Entry::Object(OrderedMap(pairs)) => {
-                    pairs.iter_mut().for_each(|(_, value)| shorten(value));
+                    for (_, value) in pairs {
+                        shorten(value);
+                    }
                 }
                 Entry::Plain(value) => shorten(value),
             }

@@ -81,7 +81,7 @@ impl PeftAdapter {
         summary.ranks = ranks.collect();
         std::fs::create_dir_all(dir).map_err(|source| Error::io("create", dir, source))?;
         metadata.insert("format".to_owned(), "pt".to_owned());
-        write_safetensors(dir.join(WEIGHTS_FILE), &adapter.tensors()?, &metadata)?;
+        write_safetensors(dir.join(WEIGHTS_FILE), &adapter.tensors(), &metadata)?;
         write_atomic(dir.join("README.md"), write_card(&adapter, layout, &summary).as_bytes())?;
         adapter.config.write(&dir.join(CONFIG_FILE))?;
         Ok(summary)
@@ -106,14 +106,14 @@ impl PeftAdapter {
             return Err(Error::argument("saved", expected, format_args!("`{name}`")));
         }
         let mut report = LoadReport::new(dir.display());
-        for (name, tensor) in self.tensors()? {
+        for (name, tensor) in self.tensors() {
             report.check_finite(&name, tensor.first_non_finite());
         }
         report.into_result().map(drop)
     }
 
     /// Tensors under their names in the file.
-    fn tensors(&self) -> Result<BTreeMap<String, HostTensor>, Error> {
+    fn tensors(&self) -> BTreeMap<String, HostTensor> {
         let mut tensors = BTreeMap::new();
         for (path, module) in &self.modules {
             let key = |factor| factor_key(&self.config.method, path, factor);
@@ -124,7 +124,7 @@ impl PeftAdapter {
         let is_adapted = |path: &str| self.modules.contains_key(path);
         let base = self.base.iter();
         tensors.extend(base.map(|(name, tensor)| (base_key(name, is_adapted), tensor.clone())));
-        Ok(tensors)
+        tensors
     }
 
     /// Leaves out modules of rank 0; if none is left, the first stays with a rank of 1 and zeros.

@@ -1,4 +1,4 @@
-//! Adapters as Hugging Face PEFT folders, with the posterior in a file of its own.
+//! Adapters as Hugging Face PEFT folders, with the posterior in a separate file.
 //!
 //! A PEFT folder has `adapter_config.json` and `adapter_model.safetensors`. Such a folder is read
 //! strictly into host memory, with the layers of a model that it adapts and their scales, and

@@ -9,7 +9,7 @@ use lrvd_burn::peft::{PeftAdapter, PeftConfig, PeftModule, TargetModules, attach
 
 const MEMBERS: usize = 3;
 
-/// Members of their own factors; those of the adapter have no part in them.
+/// Members with separate factors; those of the adapter are not used.
 #[derive(Debug)]
 struct Members;
 
@@ -112,7 +112,7 @@ fn adapters_that_do_not_fit_are_rejected_by_name() {
         error.to_string(),
         "module `net.second`: `members` should be 2 as in other layers, found 3"
     );
-    // A rate of dropout that is none.
+    // A rate of dropout out of its range.
     let mut wrong = adapter(&plain(), DType::F32);
     wrong.dropout = 1.0;
     let error = net.first.attach("net.first", wrong, RANK).unwrap_err().to_string();

@@ -101,7 +101,7 @@ fn a_draw_is_a_function_of_seed_and_step_and_leaves_the_model_at_its_mean() {
     assert_ne!(drawn(0), drawn(1));
     assert_eq!(drawn(0), drawn(0));
     assert_eq!(host(tuned.model().forward(x())), mean);
-    // Without a `burn::nn::Linear` each row has a draw of its own; with one, and by request, all rows share it.
+    // Without a `burn::nn::Linear` each row has a separate draw; with one, and by request, all rows share it.
     let same_row = || tensor(&numbers(3, 6).repeat(2), [2, 6], DType::F32);
     let rows_differ = |targets: [&str; 1], scheme| {
         let config = BayesLora { scheme, initial: -1.0, ..BayesLora::new(4) };
@@ -239,13 +239,12 @@ fn moments_of_a_cut_parameter_start_anew_and_noise_has_its_own_rate() {
     };
     // A first step of Adam has the length of the rate, whatever the gradient.
     let lengths = |old: &Tuned<Net>, new: &Tuned<Net>| {
-        let all = trained(old).into_iter().zip(trained(new));
-        let length =
-            |((name, _, old), (_, _, new)): ((String, u64, Vec<f64>), (_, _, Vec<f64>))| {
-                let moves = old.iter().zip(new).map(|(old, new)| (new - old).abs());
-                (name, moves.fold(0.0, f64::max))
-            };
-        all.map(length).collect::<Vec<_>>()
+        let mut lengths = Vec::new();
+        for ((name, _, old), (_, _, new)) in trained(old).into_iter().zip(trained(new)) {
+            let moves = old.iter().zip(new).map(|(old, new)| (new - old).abs());
+            lengths.push((name, moves.fold(0.0, f64::max)));
+        }
+        lengths
     };
     for number in 0..3 {
         let (old, own) = (tuned.clone(), loss(&tuned, number));

@@ -140,7 +140,7 @@ fn burns_records_hold_the_adapters_and_what_is_left_of_them() {
     let pruned = |seed| {
         let mut model = attach(vec![linear(), linear()], ["0", "1"], seed);
         model.visit_layers_mut(&mut |path, layer| {
-            layer.select_ranks(&[1][..usize::from(path == "0")])
+            layer.select_ranks(&[1][..usize::from(path == "0")]);
         });
         model.visit_parameters_mut(&mut |p| p.value.set_flat(p.value.flat() + 0.5));
         model

@@ -98,7 +98,7 @@ impl LlamaForCausalLm {
         loop {
             let logits = model.next_logits(&pieces, members, &mut cache, &pass);
             let mut added = Vec::with_capacity(open.len());
-            // Places in the batch of the prompts that go on.
+            // Places in the batch of the prompts that have not ended.
             let mut going_on = Vec::with_capacity(open.len());
             pieces.clear();
             for (place, &row) in open.iter().enumerate() {

@@ -129,7 +129,7 @@ pub(crate) fn posterior_schemas(family: VariationalFamily) -> Vec<&'static Param
 pub struct Gaussian {
     /// Of both factors, or of A.
     parameter: NoiseParameter,
-    /// Of B, `[rank, d_output]`, if it has a parameter of its own.
+    /// Of B, `[rank, d_output]`, if it has a separate parameter.
     b: Option<Param<Tensor<2>>>,
     #[module(skip)]
     map: NoiseMap,

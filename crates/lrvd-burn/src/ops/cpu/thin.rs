@@ -21,7 +21,7 @@ use super::{contiguous, rows_per_task, run, slice, tensor, wide, zeros};
 pub(crate) const THIN: usize = 4;
 /// Columns of a task are a multiple of this, so that tasks do not share lines of the cache.
 const STRIP: usize = 64;
-/// Columns that lie in depth and are summed together: as many chains hide the latency of each.
+/// Columns that are summed together, each in a separate chain: as many hide the latency of an addition.
 const CHAINS: usize = 8;
 
 /// A dense matrix `[depth, columns]` whose numbers are contiguous along one of its axes.
@@ -208,7 +208,7 @@ impl ThinProduct<'_> {
             let tasks = 2 * rayon::current_num_threads();
             columns.div_ceil(tasks).next_multiple_of(STRIP)
         };
-        // Rows of B meet the products of their own group.
+        // Each group of products has its rows of B.
         let hidden = &*hidden;
         let ups: Vec<_> = self.low.map_or_else(Vec::new, |low| {
             let (rank, per_group) = (low.down[0].columns, rows / low.down.len());
