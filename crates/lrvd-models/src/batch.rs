@@ -150,3 +150,12 @@ impl TokenBatch {
         }
     }
 }
+
+/// Indices on the device of `like`.
+pub(crate) fn indices<const D: usize>(
+    places: impl Iterator<Item = usize>,
+    like: &Tensor<D>,
+) -> Tensor<1, Int> {
+    let places: Vec<i32> = places.map(|place| place as i32).collect();
+    Tensor::from_ints(places.as_slice(), &like.device().inner())
+}

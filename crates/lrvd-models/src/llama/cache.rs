@@ -3,8 +3,8 @@
 use burn::tensor::Tensor;
 
 use super::config::LlamaConfig;
-use super::head::indices;
 use super::rope::Table;
+use crate::batch::indices;
 
 /// Keys and values of every layer, for feeding a text piece by piece.
 ///

@@ -13,9 +13,9 @@ use lrvd_core::noise::NoiseKey;
 
 use super::cache::KvCache;
 use super::config::LlamaConfig;
-use super::head::{answer_logits, check_load, indices, is_spare};
+use super::head::{answer_logits, check_load, is_spare};
 use super::model::LlamaModel;
-use crate::batch::{Prefixes, TokenBatch};
+use crate::batch::{Prefixes, TokenBatch, indices};
 use crate::error::{Error, Result};
 use crate::source::{Loaded, Precision, WeightSource, frozen};
 

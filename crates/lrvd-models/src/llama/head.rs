@@ -140,15 +140,6 @@ pub(super) fn answer_logits(
     logits.squeeze_dim(1)
 }
 
-/// Indices on the device of `like`.
-pub(super) fn indices<const D: usize>(
-    places: impl Iterator<Item = usize>,
-    like: &Tensor<D>,
-) -> Tensor<1, Int> {
-    let places: Vec<i32> = places.map(|place| place as i32).collect();
-    Tensor::from_ints(places.as_slice(), &like.device().inner())
-}
-
 /// Update of the outputs of `small` by the drawn adapter of `head`, `[batch, 1, answers]`, if the pass draws weights once
 /// a batch or a sequence and B is random. Where B is not, nothing random has an axis for the outputs, and the layer's own
 /// pass will do.
