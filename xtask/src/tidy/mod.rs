@@ -27,7 +27,7 @@ const INVARIANTS: [Invariant; 12] = [
     (
         "module-directions",
         sources::directions,
-        "modules use one another in one direction: at the top of every crate, in the upper crates everywhere",
+        "modules of one parent use one another in one direction, at every level of every crate",
     ),
     (
         "backends-in-ops",

@@ -11,11 +11,6 @@ use syn::{Attribute, Item, UseTree, Visibility};
 use crate::process;
 use crate::workspace::Workspace;
 
-/// Crates in which also the files of a module use one another in one direction.
-const TO_THE_FILES: [&str; 4] =
-    ["crates/lrvd-bench", "crates/lrvd-cli", "crates/lrvd-core", "xtask"];
-/// A module of another crate whose files do so too.
-const ADAPTER: (&str, &str) = ("crates/lrvd-burn", "adapter");
 const CORE: &str = "lrvd-core";
 /// Everything that may be in the dependency tree of the definitions: errors, optional serialisation, what the two derive macros
 /// are made of, and special functions.
@@ -47,18 +42,12 @@ type Path = Vec<String>;
 /// Modules, what each uses, and where it does so first.
 type Uses = BTreeMap<String, BTreeMap<String, String>>;
 
-/// No circle among modules that stand side by side: at the top of every crate, and in [`TO_THE_FILES`] and [`ADAPTER`] at every level. A
-/// parent may use its modules. A name that a parent re-exports is one of the module that it comes from.
+/// No circle among modules of one parent, at every level of every crate. A parent may use its modules. A name that a parent re-exports is one of the module that it comes from.
 pub(crate) fn directions(workspace: &Workspace) -> Result<Vec<String>> {
     let mut findings = Vec::new();
     for (package, known) in crates(workspace)? {
         let mut parents: BTreeSet<&[String]> = BTreeSet::from([&[][..]]);
-        let is_deep = |path: &&Path| {
-            let module = path.first().map_or("", String::as_str);
-            TO_THE_FILES.contains(&package) || (package, module) == ADAPTER
-        };
-        let deep = known.files.keys().filter(is_deep);
-        parents.extend(deep.filter_map(|path| Some(path.split_last()?.1)));
+        parents.extend(known.files.keys().filter_map(|path| Some(path.split_last()?.1)));
         let found = |parent: &[String]| {
             let place = [&[package.to_owned()], parent].concat().join("::");
             Some(format!("{place}: {}", circle(known.uses(parent))?))
