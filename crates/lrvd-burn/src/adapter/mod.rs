@@ -24,7 +24,7 @@ pub use config::{AdapterConfig, AdapterKind};
 pub use divergence::{ArdHyper, Prior, widened};
 pub use initialisation::adapter_dtype;
 pub(crate) use kind::posterior_schemas;
-pub use kind::{Extension, Gaussian, LowRankAdapter, NoiseMap, NoiseParameter};
+pub use kind::{Extension, Gaussian, LowRankAdapter, NoiseMap};
 pub use linear::{AdaptedLinear, BaseBits};
 pub use noise::{AdapterStream, LayerNoise};
 pub use op::{

@@ -171,7 +171,7 @@ pub trait LrvdBackend: Backend {
 }
 
 /// A backend with fused forms.
-pub trait Forms: LrvdBackend {
+pub(crate) trait Forms: LrvdBackend {
     /// The form for elements of `dtype`.
     fn form<O: FusedOp>(dtype: DType) -> Option<Form<Self, O>>;
 }

@@ -49,13 +49,12 @@ pub use run::Run;
 pub(crate) use run::{peft_template, read_adapter, write_adapter};
 pub use search::{Direction, RankSearch, directions, keep};
 pub use state::{
-    BestInfo, BestModel, EvalPoint, Evaluation, Journal, RankCause, RankEvent, RankMasks,
-    TrainState,
+    BestInfo, BestModel, EvalPoint, Evaluation, Journal, RankCause, RankEvent, TrainState,
 };
 pub use tokens::{TokenAnswers, token_answers};
 pub use watch::{Event, Observer, Watch};
 #[cfg(feature = "train")]
 pub(crate) use {
-    state::ranks_in_use,
+    state::{RankMasks, ranks_in_use},
     step::{Phase, StepRules, likelihood, update},
 };

@@ -12,7 +12,7 @@ use crate::optimizer::AdamW;
 use crate::prune::{self, PruneEvent};
 
 /// Masks of the directions in use, by module path; of a module that is not listed all are.
-pub type RankMasks = BTreeMap<String, Vec<bool>>;
+pub(crate) type RankMasks = BTreeMap<String, Vec<bool>>;
 
 /// Model, optimizer and position of one run.
 #[derive(Debug)]

@@ -140,7 +140,7 @@ pub struct Gaussian {
 
 /// Parameter of the noise of one or of both factors.
 #[derive(Module, Debug)]
-pub enum NoiseParameter {
+pub(crate) enum NoiseParameter {
     /// One number for each rank component, `[rank]`.
     Rank(Param<Tensor<1>>),
     /// One number for each entry, of the factor's shape.

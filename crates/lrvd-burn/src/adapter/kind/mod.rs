@@ -19,7 +19,7 @@ use crate::sampling::{Pass, Scheme};
 
 pub(crate) use gaussian::posterior_schemas;
 pub(super) use gaussian::{FactorNoise, Variances, softplus};
-pub use gaussian::{Gaussian, NoiseMap, NoiseParameter};
+pub use gaussian::{Gaussian, NoiseMap};
 pub use low_rank::LowRankAdapter;
 pub(super) use low_rank::{A, B, E};
 
