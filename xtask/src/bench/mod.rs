@@ -123,7 +123,7 @@ fn skip_missing(
         };
         let (_, packages) = program.script().unwrap_or_default();
         let reason = format!("{packages} are not at hand ({problem})");
-        // Whoever names a Python names it for PyTorch.
+        // `--python` names the interpreter of PyTorch.
         let is_asked_for = options.python.is_some() && program == Program::PyTorch;
         if is_asked_for || left.is_empty() {
             bail!(

@@ -26,7 +26,7 @@ use burn::tensor::module::linear;
 use burn::tensor::{Tensor, activation};
 use lrvd_burn::adapter::{
     AdapterConfig, Axis, Extension, LayerNoise, OpLayer, OpParameter, ParameterSchema,
-    PreparedUpdate, UpdateOp, widened,
+    PreparedUpdate, UpdateOp, initial_uniform, widened,
 };
 use lrvd_burn::model::NamedModule;
 use lrvd_burn::objective::Objective;
@@ -36,7 +36,7 @@ use lrvd_burn::sampling::Scheme;
 use lrvd_burn::train::{
     Method, Prediction, RankCause, Setup, StepContext, StepState, TrainConfig, UpdatePhase,
 };
-use lrvd_core::noise::{NoiseKey, Stream, fill_uniform};
+use lrvd_core::noise::NoiseKey;
 use lrvd_models::AutoModel;
 
 use super::setup::{KlCycle, SecondOptimizer, plain_lora};
@@ -107,15 +107,9 @@ impl UpdateOp for ContextMatrix {
         key: NoiseKey,
     ) -> Burn<Vec<OpParameter>> {
         let ([_, rank], hidden) = (a.val().dims(), self.hidden);
-        let key = key.on_stream(Stream::INIT);
         let uniform = |schema: &ParameterSchema, inputs: usize, len: usize| {
-            let mut values = vec![0.0; len];
-            fill_uniform(key.with_use(schema.initial_use), 0, &mut values);
             let bound = 1.0 / (inputs as f64).sqrt();
-            for value in &mut values {
-                *value = (2.0 * *value - 1.0) * bound as f32;
-            }
-            values
+            initial_uniform(key, schema.initial_use, len, |u| (2.0 * u - 1.0) * bound as f32)
         };
         let matrices = 2 * rank * rank;
         let [w1, b1] = [(&W1, rank * hidden), (&B1, hidden)].map(|(p, len)| uniform(p, rank, len));

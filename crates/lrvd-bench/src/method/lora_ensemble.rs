@@ -16,11 +16,12 @@ use burn::module::Param;
 use burn::tensor::{Tensor, TensorData};
 use lrvd_burn::adapter::{
     AdapterConfig, Axis, OpLayer, OpParameter, ParameterSchema, PreparedUpdate, UpdateOp,
+    initial_uniform,
 };
 use lrvd_burn::parameters::ParameterValue as _;
 use lrvd_burn::sampling::Pass;
 use lrvd_burn::train::{Method, Prediction, Setup, TrainConfig};
-use lrvd_core::noise::{NoiseKey, Stream, fill_uniform};
+use lrvd_core::noise::NoiseKey;
 use lrvd_models::AutoModel;
 
 use super::setup::plain_lora;
@@ -53,18 +54,14 @@ impl UpdateOp for Members {
         key: NoiseKey,
     ) -> Burn<Vec<OpParameter>> {
         let ([d_input, rank], [_, d_output]) = (a.val().dims(), b.val().dims());
-        let key = key.on_stream(Stream::INIT);
         let bound = self.gain * (6.0 / (d_input + rank) as f64).sqrt();
-        let len = d_input * rank;
-        let mut first = vec![0.0; self.count * len];
-        for (member, values) in (0..).zip(first.chunks_mut(len)) {
-            fill_uniform(key.with_use(A.initial_use + member), 0, values);
-            for value in values {
-                *value = (2.0 * *value - 1.0) * bound as f32;
-            }
-        }
+        let values = |member| {
+            let initial_use = A.initial_use + member as u32;
+            initial_uniform(key, initial_use, d_input * rank, |u| (2.0 * u - 1.0) * bound as f32)
+        };
+        let first = values(0);
         let others = self.count - 1;
-        let further = first.split_off(len);
+        let further = (1..self.count).flat_map(values).collect();
         a.set_data(TensorData::new(first, [d_input, rank]));
         let zeros = vec![0.0; others * rank * d_output];
         Ok(vec![

@@ -13,14 +13,14 @@ use burn::tensor::module::linear;
 use burn::tensor::{Tensor, TensorData};
 use lrvd_burn::adapter::{
     AdaptedLinear, Axis, Extension, OpLayer, OpParameter, ParameterSchema, PreparedUpdate,
-    UpdateOp, widened,
+    UpdateOp, initial_uniform, widened,
 };
 use lrvd_burn::parameters::ParameterValue as _;
 use lrvd_burn::parameters::values;
 use lrvd_burn::sampling::Scheme;
 use lrvd_core::baselines::initial_rho;
 use lrvd_core::linalg::{svd, transpose};
-use lrvd_core::noise::{NoiseKey, Stream, fill_uniform};
+use lrvd_core::noise::NoiseKey;
 
 use crate::error::Burn;
 use crate::settings::KlDirection;
@@ -57,11 +57,8 @@ impl UpdateOp for RandomScales {
         let basis = single(&transpose(&parts.right, rank, d_input));
         a.set_data(TensorData::new(basis, [d_input, rank]));
         let log_mean: Vec<f64> = parts.values.iter().map(|s| s.ln()).collect();
-        let mut log_std = vec![0.0; rank];
-        fill_uniform(key.on_stream(Stream::INIT).with_use(LOG_STD.initial_use), 0, &mut log_std);
-        for value in &mut log_std {
-            *value = initial_rho(f64::from(*value), self.epsilon).ln() as f32;
-        }
+        let log_std = |u: f32| initial_rho(f64::from(u), self.epsilon).ln() as f32;
+        let log_std = initial_uniform(key, LOG_STD.initial_use, rank, log_std);
         Ok(vec![
             OpParameter::trainable(&LOG_MEAN, a, single(&log_mean), [rank]),
             OpParameter::trainable(&LOG_STD, a, log_std, [rank]),

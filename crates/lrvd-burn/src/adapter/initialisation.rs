@@ -60,9 +60,7 @@ impl Initialiser {
         map: impl Fn(f32) -> f32,
     ) -> Vec<f32> {
         let len: usize = schema.shape(&self.sizes).iter().product();
-        let mut values = vec![0.0; len];
-        fill(self.key.with_use(schema.initial_use), 0, &mut values);
-        values.into_iter().map(map).collect()
+        drawn(self.key.with_use(schema.initial_use), len, fill, map)
     }
 
     /// `U(-bound, bound)`.
@@ -95,6 +93,28 @@ impl Initialiser {
         let at = |u: f32| map(f64::from(u)) as f32;
         self.given(schema, self.drawn(schema, fill_uniform, at))
     }
+}
+
+/// `map` of the `len` uniform numbers in `[0, 1)` from which a parameter starts; `key` names seed and layer, `initial_use`
+/// the [parameter](ParameterSchema::initial_use).
+pub fn initial_uniform(
+    key: NoiseKey,
+    initial_use: u32,
+    len: usize,
+    map: impl Fn(f32) -> f32,
+) -> Vec<f32> {
+    drawn(key.on_stream(Stream::INIT).with_use(initial_use), len, fill_uniform, map)
+}
+
+fn drawn(
+    key: NoiseKey,
+    len: usize,
+    fill: impl Fn(NoiseKey, u64, &mut [f32]),
+    map: impl Fn(f32) -> f32,
+) -> Vec<f32> {
+    let mut values = vec![0.0; len];
+    fill(key, 0, &mut values);
+    values.into_iter().map(map).collect()
 }
 
 /// The float type of an adapter on a weight that is stored as `weight`: double precision beside double

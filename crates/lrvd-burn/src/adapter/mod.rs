@@ -22,7 +22,7 @@ pub use attached::{AdapterSlot, Attached};
 pub(crate) use attached::{Attach, set as set_attached};
 pub use config::{AdapterConfig, AdapterKind};
 pub use divergence::{ArdHyper, Prior, widened};
-pub use initialisation::adapter_dtype;
+pub use initialisation::{adapter_dtype, initial_uniform};
 pub(crate) use kind::posterior_schemas;
 pub use kind::{Extension, Gaussian, LowRankAdapter, NoiseMap};
 pub use linear::{AdaptedLinear, BaseBits};

@@ -97,8 +97,8 @@ impl PathCursor {
 
     /// Group of the parameter at the cursor: outside of every [`Named`](super::Named) a trainable one is part of a head.
     fn group(&self, param: &impl ParameterValue) -> Group {
-        let is_head = || param.is_trainable();
-        self.group.unwrap_or_else(|| if is_head() { Group::Head } else { Group::Backbone })
+        let by_default = || if param.is_trainable() { Group::Head } else { Group::Backbone };
+        self.group.unwrap_or_else(by_default)
     }
 
     /// The whole of an adapter whose layer the cursor is in, if `param` carries it. Its parameters, which follow, are not

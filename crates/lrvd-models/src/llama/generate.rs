@@ -235,7 +235,7 @@ impl LlamaForCausalLm {
             let Some(draws) = draws.filter(|draws| !draws.is_empty()) else { return };
             let (a, b): (Vec<_>, Vec<_>) = draws.into_iter().map(|[a, b]| (a, b)).unzip();
             let initial_rank = layer.slot().map_or(adapter.rank(), |slot| slot.initial_rank);
-            let op = Arc::new(Draws { a: Tensor::stack(a, 0), b: Tensor::stack(b, 0) });
+            let op = Arc::new(DrawnMembers { a: Tensor::stack(a, 0), b: Tensor::stack(b, 0) });
             // It has no parameters that a key could draw.
             let extension = OpExtension::new(op, &mut adapter.a, &mut adapter.b, NoiseKey::new(0));
             let extended = extension.and_then(|extension| {
@@ -253,7 +253,7 @@ impl LlamaForCausalLm {
 
 /// Weight draws of a layer as members of an ensemble: `a [draws, d_input, rank]` and `b [draws, rank, d_output]`.
 #[derive(Debug)]
-struct Draws {
+struct DrawnMembers {
     a: Tensor<3>,
     b: Tensor<3>,
 }
@@ -263,7 +263,7 @@ const DRAWN_A: ParameterSchema =
 const DRAWN_B: ParameterSchema =
     ParameterSchema::mean("lora_B_draws", &[Axis::Other, Axis::Rank, Axis::Output], 0);
 
-impl UpdateOp for Draws {
+impl UpdateOp for DrawnMembers {
     fn start(
         &self,
         _a: &mut Param<Tensor<2>>,
