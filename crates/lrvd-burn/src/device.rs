@@ -1,6 +1,7 @@
 //! Devices by name: `cpu`, `wgpu[:N]`, `cuda[:N]`.
 
 use burn::tensor::Device;
+use serde::Serialize;
 
 use crate::error::Error;
 
@@ -11,7 +12,84 @@ const KINDS: [(&str, &str, bool); 3] = [
     ("cuda", "cuda", cfg!(feature = "cuda")),
 ];
 
-/// The backends compiled into this build, as a reader would type them.
+/// Kinds of GPUs in the order in which [`automatic`] looks for them.
+const GPUS: [&str; 2] = ["cuda", "wgpu"];
+
+/// A device that was found, or a kind of device of which none can be used.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct DeviceReport {
+    /// Name for [`open`].
+    pub device: String,
+    /// Name of the part, as its driver has it.
+    pub part: Option<String>,
+    /// `true` if [`open`] opens it.
+    pub usable: bool,
+    /// Reason why it is not usable.
+    pub reason: Option<String>,
+}
+
+/// Devices of this build and machine: each one that was found, and the kinds of which there is none, with the reason. Opens the
+/// GPUs.
+pub fn list() -> Vec<DeviceReport> {
+    let unusable = |kind: &str, reason: String| DeviceReport {
+        device: kind.to_owned(),
+        part: None,
+        usable: false,
+        reason: Some(reason),
+    };
+    let of_kind = |(kind, feature, _): &(&str, &str, bool)| match found(kind) {
+        None => vec![unusable(kind, format!("not built in; rebuild with `--features {feature}`"))],
+        Some(devices) if devices.is_empty() => vec![unusable(kind, none_found(kind).to_owned())],
+        Some(devices) => {
+            let report = |(index, device): (usize, &Device)| DeviceReport {
+                device: if *kind == "cpu" { "cpu".to_owned() } else { format!("{kind}:{index}") },
+                part: part(device).map(|part| part.name),
+                usable: true,
+                reason: None,
+            };
+            devices.iter().enumerate().map(report).collect()
+        }
+    };
+    KINDS.iter().flat_map(of_kind).collect()
+}
+
+/// Name of the first GPU that can be used, or `cpu`. A software renderer is not a GPU.
+pub fn automatic() -> String {
+    let is_card = |device: &Device| part(device).is_some_and(|part| part.is_card);
+    let first = |kind: &str| {
+        let index = found(kind)?.iter().position(|device| kind == "cuda" || is_card(device))?;
+        Some(format!("{kind}:{index}"))
+    };
+    GPUS.into_iter().find_map(first).unwrap_or_else(|| "cpu".to_owned())
+}
+
+/// Name of a device's part, and `true` if it is a card and not a software renderer.
+struct Part {
+    name: String,
+    is_card: bool,
+}
+
+/// The part of a GPU, which is opened; `None` of the CPU.
+#[cfg(feature = "cube")]
+fn part(device: &Device) -> Option<Part> {
+    let identity = device.identity()?;
+    Some(Part { name: identity.name, is_card: identity.physical.is_some() })
+}
+
+#[cfg(not(feature = "cube"))]
+fn part(_: &Device) -> Option<Part> {
+    None
+}
+
+/// Reason why no device of a compiled-in `kind` was found.
+fn none_found(kind: &str) -> &'static str {
+    match kind {
+        "wgpu" => "no adapter answers (a Vulkan, Metal or DirectX driver is needed)",
+        _ => "no CUDA driver or no CUDA device",
+    }
+}
+
+/// Backends compiled into this build, by the names that a user types.
 fn built_in() -> Vec<&'static str> {
     KINDS.iter().filter(|(_, _, is_built_in)| *is_built_in).map(|(kind, ..)| *kind).collect()
 }
@@ -40,11 +118,8 @@ pub fn open(name: &str) -> Result<Device, Error> {
         return Ok(devices.swap_remove(index));
     }
     let reason = match (kind, devices.len()) {
-        ("wgpu", 0) => {
-            "no adapter answers (a Vulkan, Metal or DirectX driver is needed)".to_owned()
-        }
+        (_, 0) => none_found(kind).to_owned(),
         ("wgpu", count) => format!("{count} adapter(s) found, numbered from 0"),
-        (_, 0) => "no CUDA driver or no CUDA device".to_owned(),
         (_, count) => format!("{count} device(s) found, numbered from 0"),
     };
     Err(Error::Device { device: name.to_owned(), what: format!("is not available: {reason}") })
@@ -73,6 +148,22 @@ mod tests {
             let error = open(name).expect_err(name).to_string();
             assert!(error.starts_with(&format!("device `{name}` is unknown")), "{error}");
         }
+    }
+
+    /// Each kind has a line, and every usable name of the list opens, `auto`'s choice too.
+    #[test]
+    fn the_list_and_the_automatic_choice_can_be_opened() {
+        let devices = list();
+        for (kind, _, is_built_in) in KINDS {
+            let own = devices.iter().filter(|found| found.device.split(':').next() == Some(kind));
+            let own: Vec<&DeviceReport> = own.collect();
+            assert!(!own.is_empty() && (is_built_in || !own[0].usable), "{kind}: {own:?}");
+        }
+        for DeviceReport { device, usable, reason, .. } in &devices {
+            assert_eq!((open(device).is_ok(), reason.is_none()), (*usable, *usable), "{device}");
+        }
+        let chosen = automatic();
+        assert!(devices.iter().any(|found| found.usable && found.device == chosen), "{chosen}");
     }
 
     #[cfg(not(feature = "cuda"))]

@@ -2,38 +2,60 @@
 
 use std::path::PathBuf;
 
+use burn::tensor::Device;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, RangedI64ValueParser, TypedValueParser};
 use lrvd_bench::adapter::OpenOptions;
 use lrvd_bench::run::MAX_SEED;
 use lrvd_bench::settings::{MAX_DRAWS, Preset};
+use lrvd_burn::device;
 use lrvd_burn::train::DrawPolicy;
 
-use crate::printer::Format;
+use crate::printer::{Format, Printer};
 use crate::process::threads;
 use crate::progress::{LogFormat, ProgressStyle};
+
+/// Headings of the options in a command's help. An option below none of them is for every command.
+///
+/// A group of options sets its heading for all that follow it, too: options behind a group name theirs.
+pub(crate) mod heading {
+    pub(crate) const DATA: &str = "Data";
+    pub(crate) const MODEL: &str = "Model";
+    pub(crate) const TRAINING: &str = "Training";
+    pub(crate) const METHOD: &str = "Method";
+    pub(crate) const ANSWERS: &str = "Answers";
+    #[cfg(feature = "serve")]
+    pub(crate) const SERVER: &str = "Server";
+    #[cfg(feature = "serve")]
+    pub(crate) const LIMITS: &str = "Limits";
+    pub(crate) const OUTPUT: &str = "Output";
+}
 
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct GlobalArguments {
     /// Format of standard output.
-    #[arg(long, global = true, value_enum, default_value_t)]
+    #[arg(long, global = true, value_enum, default_value_t, help_heading = heading::OUTPUT)]
     pub(crate) format: Format,
     /// Print only errors on standard error, and the log messages of `RUST_LOG`.
-    #[arg(long, short, global = true)]
+    #[arg(long, short, global = true, help_heading = heading::OUTPUT)]
     pub(crate) quiet: bool,
-    /// How progress is shown [default: the first that is possible; lines in the background, in notebooks and in CI].
-    #[arg(long, global = true, value_enum, value_name = "STYLE")]
+    /// Display of progress [default: the first that is possible].
+    ///
+    /// In the background, in notebooks and in CI the default is lines.
+    #[arg(long, global = true, value_enum, value_name = "STYLE", help_heading = heading::OUTPUT, hide_short_help = true)]
     pub(crate) progress: Option<ProgressStyle>,
-    /// The same as `--progress lines`.
-    #[arg(long, global = true, conflicts_with = "progress")]
+    /// Print lines of progress, as `--progress lines` does.
+    #[arg(long, global = true, conflicts_with = "progress", help_heading = heading::OUTPUT, hide_short_help = true)]
     pub(crate) no_progress: bool,
-    /// Threads that compute, 1 to 1024 [default: `RAYON_NUM_THREADS`, or as many as the process has cores].
+    /// Threads that compute, 1 to 1024 [default: the cores of the process].
+    ///
+    /// `RAYON_NUM_THREADS` sets another default.
     #[arg(long, global = true, value_name = "N", value_parser = threads, allow_negative_numbers = true)]
     pub(crate) threads: Option<usize>,
 }
 
 impl GlobalArguments {
-    /// How progress is shown, if an option says it.
+    /// Display of progress that an option names.
     pub(crate) fn progress_style(self) -> Option<ProgressStyle> {
         let lines = self.no_progress || self.quiet;
         if lines { Some(ProgressStyle::Lines) } else { self.progress }
@@ -43,12 +65,13 @@ impl GlobalArguments {
 #[derive(Debug, Args)]
 pub(crate) struct LogArguments {
     /// Also write logs of this kind; `metrics.jsonl` is always written.
-    #[arg(long, value_enum, value_name = "KIND")]
+    #[arg(long, value_enum, value_name = "KIND", help_heading = heading::OUTPUT, hide_short_help = true)]
     pub(crate) log: Vec<LogFormat>,
 }
 
-/// Where settings come from, for `lrvd train` and `lrvd config show`.
+/// Sources of settings, for `lrvd train` and `lrvd config show`.
 #[derive(Debug, Default, Args)]
+#[command(next_help_heading = heading::TRAINING)]
 pub(crate) struct SettingsArguments {
     /// Settings to start from [default: the file's, or default].
     #[arg(long, value_name = "NAME", value_parser = one_of(&Preset::ALL, Preset::name))]
@@ -56,7 +79,9 @@ pub(crate) struct SettingsArguments {
     /// Settings that differ from the preset; an unknown key is an error.
     #[arg(long, value_name = "FILE.toml")]
     pub(crate) config: Option<PathBuf>,
-    /// One setting, e.g. `lora_alpha=32` or `optimizer.beta2=0.98`; may be repeated.
+    /// One setting, as in `lora_alpha=32`; may be repeated.
+    ///
+    /// A setting of a section is named with it, as in `optimizer.beta2=0.98`.
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) set: Vec<String>,
 }
@@ -70,32 +95,67 @@ pub(crate) struct AdapterArguments {
     pub(crate) answers: AnswerArguments,
 }
 
-/// How a model is loaded, and how it answers.
+/// Options of loading a model, and of its answers.
 #[derive(Debug, Args)]
 pub(crate) struct AnswerArguments {
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = heading::MODEL)]
     base: OpenOptions,
-    /// Longest input in tokens; what is beyond is cut [default: that of the training, or the model's for an adapter of
-    /// PEFT].
-    #[arg(long, value_name = "N", value_parser = count(), allow_negative_numbers = true)]
+    /// Longest input in tokens; the rest is cut [default: the training's].
+    ///
+    /// For an adapter of PEFT the default is the model's.
+    #[arg(long, value_name = "N", value_parser = count(), allow_negative_numbers = true, help_heading = heading::MODEL)]
     pub(crate) max_length: Option<usize>,
-    /// Draws of the posterior, or of MC dropout's masks; 0 uses the posterior mean [default: 0, or the only number
-    /// that a threshold was fitted for; for `eval` the mean and the number of draws in the training settings]. Draws add the mutual information; ten cost 2 to 11 passes.
-    #[arg(long, value_name = "K", value_parser = draws(), allow_negative_numbers = true)]
+    #[command(flatten)]
+    pub(crate) device: DeviceArgument,
+    /// Draws of the posterior; 0 uses its mean [default: 0].
+    ///
+    /// Of MC dropout they are masks. The default is the only number that a threshold was fitted for, if there is one; for `eval`
+    /// the mean and the number of draws in the training settings. Draws add the mutual information; ten cost 2 to 11 passes.
+    #[arg(long, value_name = "K", value_parser = draws(), allow_negative_numbers = true, help_heading = heading::ANSWERS)]
     pub(crate) draws: Option<usize>,
     /// Seed of the draws [default: the training's].
-    #[arg(long, value_name = "N", value_parser = seed(), allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", value_parser = seed(), allow_negative_numbers = true, help_heading = heading::ANSWERS)]
     pub(crate) seed: Option<u64>,
-    /// Draw only if the two largest probabilities at the posterior mean differ by less than this, 0 to 1; other
-    /// texts are answered at the mean.
-    #[arg(long, value_name = "MARGIN", allow_negative_numbers = true)]
+    /// Draw only if the two largest probabilities differ by less than this.
+    ///
+    /// The probabilities are those at the posterior mean, at which other texts are answered; MARGIN is 0 to 1.
+    #[arg(long, value_name = "MARGIN", allow_negative_numbers = true, help_heading = heading::ANSWERS, hide_short_help = true)]
     pub(crate) cascade: Option<f64>,
     /// Draw in pairs of opposite noise.
-    #[arg(long)]
+    #[arg(long, help_heading = heading::ANSWERS, hide_short_help = true)]
     pub(crate) antithetic: bool,
-    /// Device: cpu, wgpu, cuda:0; the build must include the backend.
-    #[arg(long, default_value = "cpu", value_name = "DEVICE")]
-    pub(crate) device: String,
+}
+
+/// Device of a command.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct DeviceArgument {
+    /// Device: cpu, wgpu, cuda:0, or auto for the first GPU.
+    ///
+    /// The build must include the backend; `lrvd devices` lists the devices that can be used. `auto` is the CPU if there is no
+    /// GPU, and the command names its choice.
+    #[arg(long, default_value = "cpu", value_name = "DEVICE", help_heading = heading::MODEL)]
+    device: String,
+}
+
+impl DeviceArgument {
+    /// `true` if the device is that of the machine on which it is opened.
+    pub(crate) fn is_automatic(&self) -> bool {
+        self.device == "auto"
+    }
+
+    /// Name of the device; the choice of `auto` is noted.
+    pub(crate) fn name(&self, printer: Printer) -> String {
+        if !self.is_automatic() {
+            return self.device.clone();
+        }
+        let found = device::automatic();
+        printer.note(&format!("device: {found}"));
+        found
+    }
+
+    pub(crate) fn open(&self, printer: Printer) -> Result<Device, lrvd_burn::Error> {
+        device::open(&self.name(printer))
+    }
 }
 
 impl AnswerArguments {
@@ -103,7 +163,7 @@ impl AnswerArguments {
         OpenOptions { max_length: self.max_length, ..self.base.clone() }
     }
 
-    /// How draws are made, and which answers need none (`docs/guides/predict-with-draws.md`), not yet validated.
+    /// Policy of draws, not yet validated (`docs/guides/predict-with-draws.md`).
     pub(crate) fn policy(&self) -> DrawPolicy {
         let Self { cascade, antithetic, .. } = *self;
         DrawPolicy { antithetic, cascade, ..DrawPolicy::default() }
@@ -111,15 +171,16 @@ impl AnswerArguments {
 }
 
 #[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = heading::DATA)]
 pub(crate) struct InputColumns {
     /// Column or key of the text or the question [default: as in training].
     #[arg(long, value_name = "NAME")]
     pub(crate) text_column: Option<String>,
     /// Column or key of the second text or the passage [default: as in training].
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", hide_short_help = true)]
     pub(crate) pair_column: Option<String>,
     /// Column or key of a list of choices, or one column for each choice, comma-separated [default: as in training].
-    #[arg(long, value_delimiter = ',', value_name = "NAME|A,B")]
+    #[arg(long, hide_short_help = true, value_delimiter = ',', value_name = "NAME|A,B")]
     pub(crate) choice_columns: Vec<String>,
 }
 

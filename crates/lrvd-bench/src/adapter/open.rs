@@ -45,16 +45,19 @@ pub struct OpenOptions {
     #[cfg_attr(feature = "cli", arg(long, value_name = "DIR|GGUF|HUB-ID"))]
     pub model: Option<String>,
     /// Revision of the base model's repository: a branch, a tag or a commit [default: main].
-    #[cfg_attr(feature = "cli", arg(long, value_name = "REVISION", requires = "model"))]
+    #[cfg_attr(
+        feature = "cli",
+        arg(long, value_name = "REVISION", requires = "model", hide_short_help = true)
+    )]
     pub revision: Option<String>,
     /// Accept a base model with other weights than the adapter was trained on.
-    #[cfg_attr(feature = "cli", arg(long))]
+    #[cfg_attr(feature = "cli", arg(long, hide_short_help = true))]
     pub allow_other_base: bool,
     /// Accept changed files: the adapter's, or the base model's configuration or tokenizer.
-    #[cfg_attr(feature = "cli", arg(long))]
+    #[cfg_attr(feature = "cli", arg(long, hide_short_help = true))]
     pub allow_changed: bool,
     /// Make it an error that a key, a tensor, a template, a row or a token is read and not used, in place of a note.
-    #[cfg_attr(feature = "cli", arg(long))]
+    #[cfg_attr(feature = "cli", arg(long, hide_short_help = true))]
     pub strict: bool,
     /// Longest input in tokens, in place of that of the training.
     #[cfg_attr(feature = "cli", arg(skip))]

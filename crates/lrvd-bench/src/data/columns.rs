@@ -200,14 +200,20 @@ pub struct NamedColumns {
 #[cfg_attr(feature = "cli", derive(clap::Args))]
 pub struct NamedTexts {
     /// Column or key of a language model's prompt [default: `prompt`].
-    #[cfg_attr(feature = "cli", arg(long = "prompt-column", value_name = "NAME"))]
+    #[cfg_attr(
+        feature = "cli",
+        arg(long = "prompt-column", value_name = "NAME", hide_short_help = true)
+    )]
     pub prompt: Option<String>,
     /// Column or key of the completion, which is learnt [default: `completion`].
-    #[cfg_attr(feature = "cli", arg(long = "completion-column", value_name = "NAME"))]
+    #[cfg_attr(
+        feature = "cli",
+        arg(long = "completion-column", value_name = "NAME", hide_short_help = true)
+    )]
     pub completion: Option<String>,
     /// Key of a conversation, a list of objects with `role` and `content`, or `from` and `value`: the assistant's messages are
     /// learnt [default: `messages`, or else `conversations`, or else `instruction`, `input` and `output`].
-    #[cfg_attr(feature = "cli", arg(long = "messages-column", value_name = "NAME", conflicts_with_all = ["prompt", "completion"]))]
+    #[cfg_attr(feature = "cli", arg(long = "messages-column", value_name = "NAME", hide_short_help = true, conflicts_with_all = ["prompt", "completion"]))]
     pub messages: Option<String>,
 }
 

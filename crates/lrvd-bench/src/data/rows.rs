@@ -19,10 +19,18 @@ pub enum OnError {
 #[cfg_attr(feature = "cli", derive(clap::Args))]
 pub struct ReadOptions {
     /// Read rows and messages as if they had no such keys or columns, comma-separated: `tools`, `reasoning_content`.
-    #[cfg_attr(feature = "cli", arg(long, value_delimiter = ',', value_name = "A,B"))]
+    #[cfg_attr(
+        feature = "cli",
+        arg(long, value_delimiter = ',', value_name = "A,B", hide_short_help = true)
+    )]
     pub drop_keys: Vec<String>,
-    /// A row that cannot be used is an error, or is left out and counted [default: stop; `data check` counts them all].
-    #[cfg_attr(feature = "cli", arg(long, value_enum, value_name = "stop|skip"))]
+    /// Stop at a row that cannot be used, or skip and count it [default: stop].
+    ///
+    /// `data check` counts all of them by default.
+    #[cfg_attr(
+        feature = "cli",
+        arg(long, value_enum, value_name = "stop|skip", hide_short_help = true)
+    )]
     pub on_error: Option<OnError>,
 }
 

@@ -28,6 +28,8 @@ pub struct MethodEntry {
     /// Name on the command line and of its settings: lower-case letters, digits and dashes.
     pub key: &'static str,
     pub summary: &'static str,
+    /// Publication.
+    pub source: &'static str,
     pub(crate) family: Family,
     pub form: MethodForm,
     pub can: Can,
@@ -114,12 +116,13 @@ macro_rules! form {
 }
 
 macro_rules! methods {
-    ($($name:literal, $key:literal, $family:ident, $form:ident($($part:tt)+), $can:expr, $summary:literal;)+) => {
+    ($($name:literal, $key:literal, $family:ident, $form:ident($($part:tt)+), $can:expr, $summary:literal, $source:literal;)+) => {
         /// Every method, in the order of tables. One more method is one more row.
         static METHODS: &[MethodEntry] = &[$(MethodEntry {
             name: $name,
             key: $key,
             summary: $summary,
+            source: $source,
             family: Family::$family,
             form: form!($form($($part)+)),
             can: $can,
@@ -127,55 +130,78 @@ macro_rules! methods {
     };
 }
 
-// Name, key, kind, constructor, what it can do; and one line of words. A constructor is for `any` model or for a
+// Name, key, kind, constructor, what it can do; one line of words; the publication. A constructor is for `any` model or for a
 // `classifier`.
 methods! {
     "LoRA", "lora", Point, any(lrvd::lora), Can::PLAIN,
-        "maximum likelihood at a uniform rank";
+        "maximum likelihood at a uniform rank",
+        "Hu et al. 2021, arXiv:2106.09685";
     "rsLoRA", "rslora", Point, any(rslora::new), Can::PLAIN,
-        "LoRA with the scale lora_alpha/√rank in place of lora_alpha/rank";
+        "LoRA with the scale lora_alpha/√rank in place of lora_alpha/rank",
+        "Kalajdzievski 2023, arXiv:2312.03732";
     "MAP", "map", Point, classifier(Map::new), Can::PLAIN,
-        "maximum likelihood with weight decay, or a Gaussian prior in the loss";
+        "maximum likelihood with weight decay, or a Gaussian prior in the loss",
+        "Wang et al. 2024, arXiv:2406.11675";
     "MCD", "mcd", Ensemble, classifier(McDropout::new), Can { saved: true, ..Can::DRAWS },
-        "dropout on the adapter's input, in training and in prediction";
+        "dropout on the adapter's input, in training and in prediction",
+        "Gal and Ghahramani 2016, arXiv:1506.02142";
     "ENS-3", "ens-3", Ensemble, mean_of(3, "lora"), Can::NONE,
-        "three independent LoRA runs, probabilities averaged";
+        "three independent LoRA runs, probabilities averaged",
+        "Lakshminarayanan et al. 2017, arXiv:1612.01474";
     "ENS-10", "ens-10", Ensemble, mean_of(10, "lora"), Can::NONE,
-        "ten independent LoRA runs, probabilities averaged";
+        "ten independent LoRA runs, probabilities averaged",
+        "Lakshminarayanan et al. 2017, arXiv:1612.01474";
     "LoRA-Ensemble", "lora-ensemble", Ensemble, classifier(LoraEnsemble::new), Can::NONE,
-        "several adapters on one backbone, in one batched pass";
+        "several adapters on one backbone, in one batched pass",
+        "Mühlematter et al. 2024, arXiv:2405.14438";
     "BBB", "bbb", Variance, classifier(Bbb::on_both), Can::DRAWS,
-        "Bayes by backprop on the entries of A and B";
+        "Bayes by backprop on the entries of A and B",
+        "Blundell et al. 2015, arXiv:1505.05424";
     "BBB-A", "bbb-a", Variance, classifier(Bbb::on_a), Can::DRAWS,
-        "Bayes by backprop on the entries of A";
+        "Bayes by backprop on the entries of A",
+        "Blundell et al. 2015, arXiv:1505.05424";
     "LAP", "laplace", PostHoc, classifier(Laplace::new), Can { holdout: Laplace::holdout, ..Can::CURVATURE },
-        "Laplace-LoRA: curvature around a trained LoRA, linearised predictive";
+        "Laplace-LoRA: curvature around a trained LoRA, linearised predictive",
+        "Yang et al. 2024, arXiv:2308.13111";
     "SWAG", "swag", PostHoc, classifier(Swag::new), Can::POST_HOC,
-        "a Gaussian from the tail of LoRA's path at a constant rate";
+        "a Gaussian from the tail of LoRA's path at a constant rate",
+        "Onal et al. 2024, arXiv:2405.03425";
     "MultiSWAG", "multiswag", PostHoc, mean_of(3, "swag"), Can::POST_HOC,
-        "three independent SWAG runs, probabilities averaged";
+        "three independent SWAG runs, probabilities averaged",
+        "Onal et al. 2024, arXiv:2405.03425";
     "BLoB", "blob", Variance, classifier(Alternating::blob), Can::DRAWS,
-        "noise on the entries of A with flipout and two optimisers";
+        "noise on the entries of A with flipout and two optimisers",
+        "Wang et al. 2024, arXiv:2406.11675";
     "ScalaBL", "scalabl", Variance, classifier(Alternating::scala_bl), Can::DRAWS,
-        "noise on one scale per rank direction, in an orthonormal basis";
+        "noise on one scale per rank direction, in an orthonormal basis",
+        "Samplawski et al. 2025, arXiv:2506.21408";
     "TFB", "tfb", PostHoc, classifier(Tfb::new), Can::POST_HOC,
-        "the most noise on a trained LoRA that its predictions tolerate";
+        "the most noise on a trained LoRA that its predictions tolerate",
+        "Shi et al. 2024, arXiv:2412.05723";
     "C-LoRA", "c-lora", Variance, classifier(CLora::new), Can::DRAWS,
-        "a random rank matrix whose law a small network reads off the input";
+        "a random rank matrix whose law a small network reads off the input",
+        "Rahmati et al. 2025, arXiv:2505.17773";
     "AdaLoRA", "adalora", Point, any(lrvd::adalora), Can { prunes: true, budget: true, ..Can::PLAIN },
-        "rank directions masked to a falling budget by their sensitivity";
+        "rank directions masked to a falling budget by their sensitivity",
+        "Zhang et al. 2023, arXiv:2303.10512";
     "BayesLoRA", "bayeslora", LowRank, any(lrvd::bayes_lora), Can::LRVD,
-        "one posterior variance per rank direction; ranks cut by held-out rows or by the posterior";
+        "one posterior variance per rank direction; ranks cut by held-out rows or by the posterior",
+        "Doyle et al. 2025, arXiv:2506.22809";
     "BayesLoRA-fixed", "bayeslora-fixed", LowRank, any(lrvd::fixed), Can { prunes: false, ..Can::LRVD },
-        "BayesLoRA at its initial rank, without pruning";
+        "BayesLoRA at its initial rank, without pruning",
+        "Doyle et al. 2025, arXiv:2506.22809";
     "LRVD-NTS", "lrvd-nts", LowRank, any(lrvd::nts), Can::LRVD,
-        "BayesLoRA with one noise-to-signal ratio per rank direction";
+        "BayesLoRA with one noise-to-signal ratio per rank direction",
+        "Doyle et al. 2025, arXiv:2506.22809";
     "LRVD-element", "lrvd-element", LowRank, any(lrvd::element), Can::LRVD,
-        "BayesLoRA with one variance per entry of A and B";
+        "BayesLoRA with one variance per entry of A and B",
+        "Molchanov et al. 2017, arXiv:1701.05369";
     "LRVD-A-only", "lrvd-a-only", LowRank, any(lrvd::a_only), Can::LRVD,
-        "BayesLoRA with noise on A only";
+        "BayesLoRA with noise on A only",
+        "Doyle et al. 2025, arXiv:2506.22809";
     "LRVD-ARD", "lrvd-ard", LowRank, any(lrvd::ard), Can::LRVD,
-        "BayesLoRA under a Gaussian prior whose scale per rank direction is learnt";
+        "BayesLoRA under a Gaussian prior whose scale per rank direction is learnt",
+        "MacKay 1995";
 }
 
 /// What stands behind a name for temperature scaling on top of it.
@@ -265,6 +291,22 @@ impl MethodName {
         };
         let found = |entry: &MethodEntry| entry.key == base || entry.name.to_lowercase() == base;
         METHODS.iter().position(found).map(|row| Self { row, tempered })
+    }
+
+    /// Quantities that the method learns.
+    pub fn learns(self) -> &'static str {
+        let Can { prunes, draws, .. } = self.can();
+        match (self.entry().family, prunes) {
+            (Family::Point, true) => "weights, ranks",
+            (Family::Point | Family::Other, _) => "weights",
+            // MC dropout draws thinnings of one set.
+            (Family::Ensemble, _) if draws => "weights",
+            (Family::Ensemble, _) => "several sets of weights",
+            (Family::Variance, _) => "weights, variances",
+            (Family::PostHoc, _) => "weights, then a distribution",
+            (Family::LowRank, true) => "weights, variances, ranks",
+            (Family::LowRank, false) => "weights, variances",
+        }
     }
 
     pub fn build(self, config: &Config, rank: RankRequest) -> Result<Box<DynMethod>> {

@@ -13,14 +13,14 @@ use serde_json::json;
 
 use super::eval::{EvalArguments, draws, labelled, write};
 use super::{Outcome, help};
-use crate::args;
+use crate::args::{self, heading};
 use crate::exit::ExitStatus;
 use crate::printer::Printer;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum AbstainCommand {
     /// Fit the entropy above which no answer is given, for a target error rate.
-    #[command(after_help = help::text(include_str!("help/abstain-fit.txt")))]
+    #[command(after_long_help = help::text(include_str!("help/abstain-fit.txt")))]
     Fit(Box<AbstainArguments>),
 }
 
@@ -29,13 +29,13 @@ pub(crate) struct AbstainArguments {
     #[command(flatten)]
     pub(crate) eval: EvalArguments,
     /// Largest error rate of the answers that are given.
-    #[arg(long, value_name = "RISK", default_value = "0.05", value_parser = args::share, allow_negative_numbers = true)]
+    #[arg(long, value_name = "RISK", help_heading = heading::ANSWERS, default_value = "0.05", value_parser = args::share, allow_negative_numbers = true)]
     pub(crate) risk: f64,
     /// Leave out rows that trained or chose the model or fitted its temperature, which are an error otherwise.
     #[arg(long)]
     pub(crate) skip_seen: bool,
     /// Probability that the error rate is larger than RISK; the confidence is 1 - DELTA.
-    #[arg(long, value_name = "DELTA", default_value = "0.05", value_parser = args::share, allow_negative_numbers = true)]
+    #[arg(long, value_name = "DELTA", help_heading = heading::ANSWERS, default_value = "0.05", value_parser = args::share, allow_negative_numbers = true)]
     pub(crate) delta: f64,
 }
 

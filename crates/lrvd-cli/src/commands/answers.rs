@@ -14,7 +14,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::Outcome;
-use crate::args::InputColumns;
+use crate::args::{InputColumns, heading};
 use crate::exit::ExitStatus;
 use crate::printer::{Format, Printer};
 use crate::progress::LINE_EVERY;
@@ -27,21 +27,24 @@ const AHEAD: usize = 64;
 #[derive(Debug, Default, Args)]
 pub(crate) struct InputArguments {
     /// Texts [default: lines of standard input].
-    #[arg(value_name = "TEXT")]
+    #[arg(value_name = "TEXT", help_heading = None::<&'static str>)]
     pub(crate) texts: Vec<String>,
     /// Second text of each pair; once for each text.
-    #[arg(long, value_name = "TEXT", requires = "texts")]
+    #[arg(long, value_name = "TEXT", requires = "texts", help_heading = heading::DATA)]
     pub(crate) pair: Vec<String>,
-    /// A table (`.tsv`, `.csv`, `.jsonl`, `.json`, `.parquet`), or `.txt` with one text a line [default: standard input].
-    #[arg(long, value_name = "FILE", conflicts_with = "texts")]
+    /// Table, or `.txt` with one text a line [default: standard input].
+    ///
+    /// A table is `.tsv`, `.csv`, `.jsonl`, `.json` or `.parquet`.
+    #[arg(long, value_name = "FILE", conflicts_with = "texts", help_heading = heading::DATA)]
     pub(crate) input: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) columns: InputColumns,
     /// Read the input as JSONL, whatever its name.
     #[arg(long, conflicts_with = "texts")]
     pub(crate) jsonl: bool,
-    /// A row that cannot be answered is an error, or gets an empty answer with the reason and is counted [default: skip; stop
-    /// for texts of the command line].
+    /// Stop at a row that cannot be answered, or skip and count it [default: skip].
+    ///
+    /// A skipped row gets an empty answer with the reason. The default is stop for texts of the command line.
     #[arg(long, value_enum, value_name = "stop|skip")]
     pub(crate) on_error: Option<OnError>,
 }

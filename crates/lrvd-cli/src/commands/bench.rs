@@ -22,7 +22,7 @@ use serde_json::json;
 
 use super::table::table;
 use super::{Outcome, help};
-use crate::args::{self, GlobalArguments, LogArguments};
+use crate::args::{self, DeviceArgument, GlobalArguments, LogArguments};
 use crate::exit::{ExitStatus, run_flag};
 use crate::printer::{Format, Printer};
 use crate::progress::{self, Journal};
@@ -30,16 +30,16 @@ use crate::progress::{self, Journal};
 #[derive(Debug, Subcommand)]
 pub(crate) enum BenchCommand {
     /// GLUE with LoRA, AdaLoRA and BayesLoRA: accuracy, learnt rank, time, calibration, a report.
-    #[command(after_help = help::text(include_str!("help/bench-glue.txt")))]
+    #[command(after_long_help = help::text(include_str!("help/bench-glue.txt")))]
     Glue(SuiteArguments),
     /// Six multiple-choice sets with every uncertainty method: accuracy, calibration, parameters.
-    #[command(after_help = help::text(include_str!("help/bench-reasoning.txt")))]
+    #[command(after_long_help = help::text(include_str!("help/bench-reasoning.txt")))]
     Reasoning(SuiteArguments),
     /// Make one run of a plan, or all that no other worker has.
-    #[command(after_help = help::text(include_str!("help/bench-run.txt")))]
+    #[command(after_long_help = help::text(include_str!("help/bench-run.txt")))]
     Run(RunArguments),
     /// Show what has become of the runs of a plan.
-    #[command(after_help = help::text(include_str!("help/bench-status.txt")))]
+    #[command(after_long_help = help::text(include_str!("help/bench-status.txt")))]
     Status {
         /// Folder of the plan.
         #[arg(value_name = "DIR")]
@@ -48,7 +48,7 @@ pub(crate) enum BenchCommand {
         alive: AliveArguments,
     },
     /// Write the report of the runs of a plan that are finished.
-    #[command(after_help = help::text(include_str!("help/bench-collect.txt")))]
+    #[command(after_long_help = help::text(include_str!("help/bench-collect.txt")))]
     Collect {
         /// Folder of the plan.
         #[arg(value_name = "DIR")]
@@ -76,9 +76,8 @@ pub(crate) struct SuiteArguments {
     /// Numbers of draws to average predictions over, in addition to 0 [default: the preset's].
     #[arg(long, value_delimiter = ',', value_name = "5,10", value_parser = args::draws(), allow_negative_numbers = true)]
     pub(crate) draws: Vec<usize>,
-    /// Device: cpu, wgpu, cuda:0; the build must include the backend.
-    #[arg(long, default_value = "cpu", value_name = "DEVICE")]
-    pub(crate) device: String,
+    #[command(flatten)]
+    pub(crate) device: DeviceArgument,
     /// Pretrained model: a folder, a `.gguf` file, or a repository `owner/name` on the Hugging Face Hub.
     #[arg(long, value_name = "DIR|GGUF|HUB-ID")]
     pub(crate) model: Option<String>,
@@ -191,7 +190,13 @@ fn suite(
     let arms = arguments.arms.as_deref().map(Arms::read).transpose()?;
     let plans = arguments.plan.is_some();
     let cluster = if plans { cluster(&arguments, arms.as_ref())? } else { None };
-    let options = options(suite, arguments)?;
+    if plans && arguments.device.is_automatic() {
+        bail!(
+            "`--device auto` is the device of this machine, and workers run elsewhere: name a device"
+        );
+    }
+    let device = arguments.device.name(printer);
+    let options = options(suite, device, arguments)?;
     if dry_run {
         return describe(suite, options, arms.as_ref(), cluster, printer);
     }
@@ -397,7 +402,7 @@ fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-fn options(suite: Suite, arguments: SuiteArguments) -> Result<SuiteOptions> {
+fn options(suite: Suite, device: String, arguments: SuiteArguments) -> Result<SuiteOptions> {
     let plans = arguments.plan.is_some();
     let preset = arguments.preset.as_deref().map(|name| suite.preset(name)).transpose()?;
     let tasks =
@@ -421,7 +426,7 @@ fn options(suite: Suite, arguments: SuiteArguments) -> Result<SuiteOptions> {
     options.tasks = tasks;
     options.methods = methods;
     options.seeds = arguments.seeds;
-    options.device = arguments.device;
+    options.device = device;
     let revision = arguments.revision.as_deref();
     let model = arguments.model.map(|model| named_at(&model, revision)).transpose()?;
     options.model = match model {

@@ -16,31 +16,38 @@ use serde_json::Value;
 
 use super::table::{count, table};
 use super::{Outcome, help};
-use crate::args;
+use crate::args::{self, heading};
 use crate::exit::ExitStatus;
 use crate::printer::Printer;
 
 /// Examples for training and evaluation.
 #[derive(Clone, Debug, Args)]
+#[command(next_help_heading = heading::DATA)]
 pub(crate) struct ExampleArguments {
-    /// Training examples.
+    /// Training rows; `lrvd data formats` describes what is read.
     #[arg(long, value_name = "FILE", required_unless_present = "task")]
     pub(crate) train: Option<PathBuf>,
-    /// Validation examples [default: a part of the training file, `--validation-split`].
+    /// Validation rows [default: a part of the training rows].
     #[arg(long, value_name = "FILE", requires = "train")]
     pub(crate) validation: Option<PathBuf>,
-    /// Share of the training rows to validate on instead of training on; the same rows for every seed [default: 0.1].
+    /// Share of the training rows to validate on [default: 0.1].
+    ///
+    /// They are not trained on, and are the same rows for every seed.
     #[arg(long, value_name = "SHARE", value_parser = args::share, requires = "train", conflicts_with = "validation")]
     pub(crate) validation_split: Option<f64>,
-    /// Column or key of the text [default: `text`, or else the only one of `sentence`, `query` and `question`; `question` for
-    /// questions with choices].
+    /// Column or key of the text [default: `text`].
+    ///
+    /// Or else the only one of `sentence`, `query` and `question`; `question` for questions with choices.
     #[arg(long, value_name = "NAME")]
     pub(crate) text_column: Option<String>,
-    /// Column or key of the second text of a pair, or of the passage of a question with choices.
+    /// Column or key of the second text of a pair.
+    ///
+    /// Of questions with choices it is the passage.
     #[arg(long, value_name = "NAME", conflicts_with = "task")]
     pub(crate) pair_column: Option<String>,
-    /// Column or key of the label [default: `label`, or else the only one of `category`, `intent`, `class` and `target`; `answer`
-    /// for questions with choices].
+    /// Column or key of the label [default: `label`].
+    ///
+    /// Or else the only one of `category`, `intent`, `class` and `target`; `answer` for questions with choices.
     #[arg(long, value_name = "NAME")]
     pub(crate) label_column: Option<String>,
     /// Column or key of a list of choices, one of which is the label; or one column for each choice, comma-separated
@@ -49,47 +56,63 @@ pub(crate) struct ExampleArguments {
         long,
         value_delimiter = ',',
         value_name = "NAME|A,B",
+        hide_short_help = true,
         conflicts_with_all = ["task", "regression", "labels", "template", "answers"]
     )]
     pub(crate) choice_columns: Vec<String>,
     /// Labels in the order of their class ids [default: those of the training file, sorted].
-    #[arg(long, value_delimiter = ',', value_name = "A,B", conflicts_with_all = ["task", "regression"])]
+    #[arg(long, value_delimiter = ',', value_name = "A,B", hide_short_help = true, conflicts_with_all = ["task", "regression"])]
     pub(crate) labels: Vec<String>,
     /// Learn numbers instead of classes.
     #[arg(long, conflicts_with = "task")]
     pub(crate) regression: bool,
     /// Prompt of a language model that classifies, with `{text}` and, for pairs, `{pair}`; `\n` is a line break
     /// [default: the task's, or a plain one].
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", hide_short_help = true)]
     pub(crate) template: Option<String>,
     /// Answers of a language model that classifies: one word for each class in order; words of one token are faster
     /// [default: the task's, or the labels].
-    #[arg(long, value_delimiter = ',', value_name = "A,B", conflicts_with = "regression")]
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "A,B",
+        hide_short_help = true,
+        conflicts_with = "regression"
+    )]
     pub(crate) answers: Vec<String>,
-    /// Ask every text this: the labels are the options of a typed question, by whose answer and confidence the model
-    /// decides.
+    /// Question about every text, whose options are the labels.
+    ///
+    /// The model then answers a typed question, and decides by its answer and confidence.
     #[arg(
         long,
         value_name = "TEXT",
         conflicts_with_all = ["task", "regression", "template", "answers", "choice_columns", "pair_column"]
     )]
     pub(crate) instructions: Option<String>,
-    /// Where a language model's answer to a question with options is read: at the texts of the options, any number of them, or
+    /// Readout of a language model's answer to a question with options: at the texts of the options, any number of them, or
     /// at the letters that a list in the prompt gives to at most 26 [default: options].
-    #[arg(long, value_name = "NAME", value_parser = args::one_of(&Readout::ALL, Readout::name), conflicts_with_all = ["task", "regression", "template", "answers"])]
+    #[arg(
+        long,
+        value_name = "NAME",
+        value_parser = args::one_of(&Readout::ALL, Readout::name),
+        hide_short_help = true,
+        conflicts_with_all = ["task", "regression", "template", "answers"]
+    )]
     pub(crate) readout: Option<Readout>,
     #[command(flatten)]
     pub(crate) texts: NamedTexts,
-    /// A GLUE task instead of files: cola, sst2, mrpc, qqp, mnli, qnli, rte, stsb, wnli.
+    /// GLUE task instead of files, with `--data-dir`.
+    ///
+    /// cola, sst2, mrpc, qqp, mnli, qnli, rte, stsb or wnli.
     #[arg(long, value_name = "NAME", requires = "data_dir", conflicts_with = "train")]
     pub(crate) task: Option<String>,
     /// Folder of the GLUE data.
-    #[arg(long, value_name = "DIR", requires = "task")]
+    #[arg(long, value_name = "DIR", requires = "task", hide_short_help = true)]
     pub(crate) data_dir: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) reading: ReadOptions,
     /// Make it an error that a key, a tensor, a template, a row or a token is read and not used, in place of a note.
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub(crate) strict: bool,
 }
 
@@ -97,24 +120,33 @@ pub(crate) struct ExampleArguments {
 #[derive(Debug, Subcommand)]
 pub(crate) enum DataCommand {
     /// Read the data as training would, and describe them.
-    #[command(after_help = help::text(include_str!("help/data-check.txt")))]
+    #[command(after_long_help = help::text(include_str!("help/data-check.txt")))]
     Check(Box<CheckArguments>),
+    /// Describe the files and columns that are read, and what each trains.
+    #[command(after_help = help::text(include_str!("help/data-formats.txt")))]
+    Formats,
 }
+
+/// Page of `lrvd data formats`.
+const FORMATS: &str = include_str!("formats.txt");
 
 /// Options of `lrvd data check`.
 #[derive(Debug, Args)]
 pub(crate) struct CheckArguments {
     #[command(flatten)]
     pub(crate) examples: ExampleArguments,
-    /// The model to be trained: a folder, a `.gguf` file, or a repository `owner/name` on the Hugging Face Hub.
-    #[arg(long, value_name = "DIR|GGUF|HUB-ID")]
+    /// Model to be trained: a folder, a `.gguf` file or `owner/name`.
+    ///
+    /// `owner/name` is a repository on the Hugging Face Hub.
+    #[arg(long, value_name = "DIR|GGUF|HUB-ID", help_heading = heading::MODEL)]
     pub(crate) model: Option<String>,
     /// Revision of the repository: a branch, a tag or a commit [default: main].
-    #[arg(long, value_name = "REVISION", requires = "model")]
+    #[arg(long, value_name = "REVISION", requires = "model", help_heading = heading::MODEL, hide_short_help = true)]
     pub(crate) revision: Option<String>,
-    /// Longest input in tokens [default: 128; 1024 for texts of a language model; 512 for typed questions, or fewer if the model
-    /// has fewer positions].
-    #[arg(long, value_name = "N", value_parser = args::count(), allow_negative_numbers = true)]
+    /// Longest input in tokens [default: 128].
+    ///
+    /// The default is 1024 for texts of a language model, and 512 for typed questions, or fewer if the model has fewer positions.
+    #[arg(long, value_name = "N", value_parser = args::count(), allow_negative_numbers = true, help_heading = heading::MODEL)]
     pub(crate) max_length: Option<usize>,
 }
 
@@ -173,8 +205,13 @@ fn named(arguments: &ExampleArguments) -> Result<Named> {
 
 /// Reads the data and describes them.
 pub(super) fn run(command: DataCommand, printer: Printer) -> Outcome {
-    let DataCommand::Check(arguments) = command;
-    let CheckArguments { examples, model, max_length, revision } = *arguments;
+    let CheckArguments { examples, model, max_length, revision } = match command {
+        DataCommand::Check(arguments) => *arguments,
+        DataCommand::Formats => {
+            printer.data(FORMATS.trim_end())?;
+            return Ok(ExitStatus::Done);
+        }
+    };
     let model = model.map(|model| named_at(&model, revision.as_deref())).transpose()?;
     let given = WordingSettings {
         template: examples.template.clone(),

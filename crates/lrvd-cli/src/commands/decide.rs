@@ -13,7 +13,6 @@ use lrvd_bench::data::{
 };
 use lrvd_bench::settings::Readout;
 use lrvd_bench::{Kind, Result, decimals, kind_of, read_unique};
-use lrvd_burn::device;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
@@ -21,7 +20,7 @@ use super::answers::{Answers, InputArguments, Origin, Skipped, waits_for_lines};
 use super::eval::{draws, load};
 use super::table::table;
 use super::{Outcome, STDIN};
-use crate::args::{self, AdapterArguments, AnswerArguments, InputColumns};
+use crate::args::{self, AdapterArguments, AnswerArguments, InputColumns, heading};
 use crate::exit::ExitStatus;
 use crate::printer::Printer;
 
@@ -29,23 +28,28 @@ use crate::printer::Printer;
 pub(crate) struct DecideArguments {
     #[command(flatten)]
     pub(crate) adapter: AdapterArguments,
-    /// What the questions are about: a text, or `@FILE`, of which a `.json` file is an object, a list or a string.
-    #[arg(long, value_name = "TEXT|@FILE")]
+    /// State that the questions are about: a text or `@FILE`.
+    ///
+    /// A `.json` file is an object, a list or a string.
+    #[arg(long, value_name = "TEXT|@FILE", help_heading = heading::DATA)]
     pub(crate) state: String,
-    /// An object of questions by their ids, each with `type`, `instructions` and `criteria` [default: the question of the
-    /// training, if it is always the same one].
-    #[arg(long, value_name = "FILE.json")]
+    /// Questions by their ids [default: the question of the training].
+    ///
+    /// An object, each of whose questions has `type`, `instructions` and `criteria`. There is a default if the training had one
+    /// question.
+    #[arg(long, value_name = "FILE.json", help_heading = heading::DATA)]
     pub(crate) questions: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) readout: ReadoutArguments,
 }
 
-/// Where a language model without an adapter is read.
+/// Readout of a language model without an adapter.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct ReadoutArguments {
-    /// Where the answer of a language model without an adapter is read: at the texts of the options, or at letters; an adapter
-    /// has the readout of its training [default: options].
-    #[arg(long, value_name = "NAME", value_parser = args::one_of(&Readout::ALL, Readout::name))]
+    /// Readout of a language model without an adapter [default: options].
+    ///
+    /// The answer is read at the texts of the options, or at letters. An adapter has the readout of its training.
+    #[arg(long, help_heading = heading::MODEL, value_name = "NAME", value_parser = args::one_of(&Readout::ALL, Readout::name))]
     pub(crate) readout: Option<Readout>,
 }
 
@@ -140,7 +144,7 @@ fn open(
 ) -> Result<SavedClassifier> {
     let AdapterArguments { dir, answers } = adapter;
     match base_alone(dir, answers, readout)? {
-        Some(base) => untrained(&base, readout, &device::open(&answers.device)?, printer),
+        Some(base) => untrained(&base, readout, &answers.device.open(printer)?, printer),
         None => load(adapter, printer),
     }
 }

@@ -14,12 +14,11 @@ use lrvd_bench::adapter::{
 use lrvd_bench::data::{NamedTexts, ReadOptions, Split, read_texts};
 use lrvd_bench::task::Task;
 use lrvd_bench::{Result, Unused};
-use lrvd_burn::device;
 use lrvd_burn::files::is_there;
 use serde_json::{Value, json};
 
 use super::{Outcome, table};
-use crate::args::{AdapterArguments, AnswerArguments, InputColumns};
+use crate::args::{AdapterArguments, AnswerArguments, InputColumns, heading};
 use crate::exit::ExitStatus;
 use crate::printer::Printer;
 
@@ -28,7 +27,7 @@ pub(crate) struct EvalArguments {
     #[command(flatten)]
     pub(crate) adapter: AdapterArguments,
     /// Labelled examples: `.tsv`, `.csv`, `.jsonl`, `.json` or `.parquet`.
-    #[arg(long, value_name = "FILE", required_unless_present = "task")]
+    #[arg(long, value_name = "FILE", required_unless_present = "task", help_heading = heading::DATA)]
     pub(crate) data: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) columns: InputColumns,
@@ -39,17 +38,17 @@ pub(crate) struct EvalArguments {
     pub(crate) language: NamedTexts,
     #[command(flatten)]
     pub(crate) reading: ReadOptions,
-    /// The validation split of a GLUE task instead of a file.
+    /// Validation split of a GLUE task instead of a file.
     #[arg(long, value_name = "NAME", requires = "data_dir", conflicts_with_all = ["data", "text_column", "pair_column", "choice_columns", "label_column"])]
     pub(crate) task: Option<String>,
     /// Folder of the GLUE data.
     #[arg(long, value_name = "DIR", requires = "task")]
     pub(crate) data_dir: Option<PathBuf>,
     /// File for the predictions, one JSON object per line.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = heading::OUTPUT)]
     pub(crate) out: Option<PathBuf>,
     /// Replace the file of `--out` if it exists.
-    #[arg(long, requires = "out")]
+    #[arg(long, requires = "out", help_heading = heading::OUTPUT)]
     pub(crate) force: bool,
 }
 
@@ -238,7 +237,7 @@ pub(super) fn draws(arguments: &AnswerArguments, classifier: &SavedClassifier) -
 
 pub(super) fn load(arguments: &AdapterArguments, printer: Printer) -> Result<SavedClassifier> {
     let AdapterArguments { dir, answers } = arguments;
-    let device = device::open(&answers.device)?;
+    let device = answers.device.open(printer)?;
     let mut classifier = SavedClassifier::load(dir, &answers.open(), answers.policy(), &device)?;
     classifier.count_cut();
     printer.notes(&classifier.warnings);
@@ -251,7 +250,7 @@ pub(super) fn load_language(
 ) -> Result<SavedLanguageModel> {
     let AdapterArguments { dir, answers } = arguments;
     spares_nothing(answers)?;
-    load_language_from(dir, &answers.open(), &device::open(&answers.device)?, printer)
+    load_language_from(dir, &answers.open(), &answers.device.open(printer)?, printer)
 }
 
 /// Rejects ways to spare draws, which a language model has not.

@@ -14,7 +14,7 @@ use lrvd_burn::peft::{CapReport, ExportLayout};
 use serde_json::{Value, json};
 
 use super::Outcome;
-use crate::args;
+use crate::args::{self, heading};
 use crate::exit::ExitStatus;
 use crate::printer::Printer;
 
@@ -31,28 +31,28 @@ pub(crate) enum ExportFormat {
 #[derive(Debug, Args)]
 pub(crate) struct ExportArguments {
     /// Format.
-    #[arg(long, value_enum)]
+    #[arg(long, value_enum, help_heading = heading::OUTPUT)]
     pub(crate) to: ExportFormat,
     /// Output of `lrvd train`, one of its checkpoints, or an adapter folder.
     #[arg(value_name = "DIR")]
     pub(crate) dir: PathBuf,
     /// Folder to write; it must not exist.
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", help_heading = heading::OUTPUT)]
     pub(crate) out: PathBuf,
     /// Layout of modules with different ranks [PEFT only; default: ragged].
-    #[arg(long, value_name = "LAYOUT", value_parser = args::one_of(&[ExportLayout::Ragged, ExportLayout::Uniform], ExportLayout::name))]
+    #[arg(long, value_name = "LAYOUT", help_heading = heading::OUTPUT, value_parser = args::one_of(&[ExportLayout::Ragged, ExportLayout::Uniform], ExportLayout::name))]
     pub(crate) layout: Option<ExportLayout>,
     /// Largest rank to write, for servers with a rank limit: larger modules keep their largest singular directions;
     /// the relative error is printed [PEFT only].
-    #[arg(long, value_name = "R", value_parser = args::count(), allow_negative_numbers = true)]
+    #[arg(long, value_name = "R", help_heading = heading::OUTPUT, value_parser = args::count(), allow_negative_numbers = true)]
     pub(crate) cap_rank: Option<usize>,
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = heading::MODEL)]
     pub(crate) base: OpenOptions,
     /// Compare the logits of the merged model with those of base and adapter [merged only].
-    #[arg(long)]
+    #[arg(long, help_heading = heading::OUTPUT)]
     pub(crate) verify: bool,
     /// Largest difference allowed by `--verify`, in units of the largest logit.
-    #[arg(long, value_name = "T", default_value = "1e-4", value_parser = args::positive, requires = "verify", allow_negative_numbers = true)]
+    #[arg(long, value_name = "T", help_heading = heading::OUTPUT, default_value = "1e-4", value_parser = args::positive, requires = "verify", allow_negative_numbers = true)]
     pub(crate) tolerance: f64,
 }
 

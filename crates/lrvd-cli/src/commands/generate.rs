@@ -12,7 +12,6 @@ use lrvd_bench::data::{
 };
 use lrvd_bench::language::{Message, Role};
 use lrvd_bench::{Kind, Result, Unused, kind_of};
-use lrvd_burn::device;
 use lrvd_burn::files::is_dir;
 use serde::Serialize;
 use serde_json::json;
@@ -20,7 +19,7 @@ use serde_json::json;
 use super::answers::{Answers, Rows, Skipped};
 use super::eval::load_language_from;
 use super::{Outcome, STDIN};
-use crate::args;
+use crate::args::{self, DeviceArgument, heading};
 use crate::exit::ExitStatus;
 use crate::printer::{Format, Printer};
 
@@ -29,45 +28,44 @@ pub(crate) struct GenerateArguments {
     /// The adapter, then prompts [default: lines of standard input].
     #[arg(value_name = "DIR] [PROMPT")]
     pub(crate) arguments: Vec<String>,
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = heading::MODEL)]
     pub(crate) base: OpenOptions,
-    /// A table of prompts: `.jsonl`, `.json`, `.parquet`, `.csv` or `.tsv`.
-    #[arg(long, value_name = "FILE")]
+    #[command(flatten)]
+    pub(crate) device: DeviceArgument,
+    /// Table of prompts: `.jsonl`, `.json`, `.parquet`, `.csv` or `.tsv`.
+    #[arg(long, value_name = "FILE", help_heading = heading::DATA)]
     pub(crate) input: Option<PathBuf>,
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = heading::DATA)]
     pub(crate) texts: NamedTexts,
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = heading::DATA)]
     pub(crate) reading: ReadOptions,
     /// Prompts are user messages, formatted by the model's chat template.
-    #[arg(long, conflicts_with = "plain")]
+    #[arg(long, conflicts_with = "plain", help_heading = heading::DATA)]
     pub(crate) chat: bool,
     /// Prompts are plain texts, even if the model was trained on conversations.
-    #[arg(long)]
+    #[arg(long, help_heading = heading::DATA)]
     pub(crate) plain: bool,
     /// System message before the prompt.
-    #[arg(long, value_name = "TEXT", conflicts_with_all = ["plain", "input"])]
+    #[arg(long, value_name = "TEXT", conflicts_with_all = ["plain", "input"], help_heading = heading::DATA)]
     pub(crate) system: Option<String>,
     /// Largest number of new tokens.
-    #[arg(long, value_name = "N", default_value_t = NEW_TOKENS, value_parser = args::count(), allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", default_value_t = NEW_TOKENS, value_parser = args::count(), allow_negative_numbers = true, help_heading = heading::ANSWERS)]
     pub(crate) max_tokens: usize,
     /// Sample tokens at this temperature [default: take the most likely token].
-    #[arg(long, value_name = "T", value_parser = args::positive, allow_negative_numbers = true)]
+    #[arg(long, value_name = "T", value_parser = args::positive, allow_negative_numbers = true, help_heading = heading::ANSWERS)]
     pub(crate) temperature: Option<f64>,
-    /// Sample among the most likely tokens that together have this probability [default: 1].
-    #[arg(long, value_name = "P", value_parser = args::positive, allow_negative_numbers = true)]
+    /// Sample among the most likely tokens that have this probability together [default: 1].
+    #[arg(long, value_name = "P", value_parser = args::positive, allow_negative_numbers = true, help_heading = heading::ANSWERS)]
     pub(crate) top_p: Option<f64>,
-    /// Number of posterior draws averaged at every token; 0 uses the posterior mean.
-    #[arg(long, value_name = "K", default_value_t = 0, value_parser = args::draws(), allow_negative_numbers = true)]
+    /// Posterior draws averaged at every token; 0 uses the posterior mean.
+    #[arg(long, value_name = "K", default_value_t = 0, value_parser = args::draws(), allow_negative_numbers = true, help_heading = heading::ANSWERS)]
     pub(crate) draws: usize,
     /// Seed of the draws and of sampled tokens [default: the training's].
-    #[arg(long, value_name = "N", value_parser = args::seed(), allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", value_parser = args::seed(), allow_negative_numbers = true, help_heading = heading::ANSWERS)]
     pub(crate) seed: Option<u64>,
     /// List tokens below this probability, with their entropy and mutual information.
-    #[arg(long, value_name = "P", value_parser = args::share, allow_negative_numbers = true)]
+    #[arg(long, value_name = "P", value_parser = args::share, allow_negative_numbers = true, help_heading = heading::OUTPUT)]
     pub(crate) unsure: Option<f64>,
-    /// Device: cpu, wgpu, cuda:0; the build must include the backend.
-    #[arg(long, default_value = "cpu", value_name = "DEVICE")]
-    pub(crate) device: String,
 }
 
 /// Prompts that are continued at once.
@@ -196,7 +194,7 @@ fn continued(
 
 /// The adapter that the first argument names, or the base model alone; what is left of the arguments are prompts.
 fn load(arguments: &mut GenerateArguments, printer: Printer) -> Result<SavedLanguageModel> {
-    let device = device::open(&arguments.device)?;
+    let device = arguments.device.open(printer)?;
     let first = arguments.arguments.first();
     let is_folder = first.map(|first| is_dir(Path::new(first))).transpose()? == Some(true);
     match arguments.base.base_model()? {

@@ -74,7 +74,8 @@ mod tests {
             while let Some(command) = open.pop() {
                 let is_root = command.get_name() == "lrvd";
                 open.extend(command.get_subcommands().filter(|_| !is_root).cloned());
-                let Some(below) = command.get_after_help().map(ToString::to_string) else {
+                let below = command.get_after_long_help().or(command.get_after_help());
+                let Some(below) = below.map(ToString::to_string) else {
                     continue;
                 };
                 let help = command.clone().term_width(width).render_long_help().to_string();

@@ -11,6 +11,7 @@ mod export;
 mod generate;
 mod help;
 mod inspect;
+mod list;
 mod ood;
 mod predict;
 #[cfg(feature = "serve")]
@@ -30,7 +31,7 @@ use crate::printer::Printer;
 
 /// Fine-tune models with low-rank adapters, optionally with learnt ranks and uncertainty.
 #[derive(Debug, Parser)]
-#[command(name = "lrvd", version, about, after_help = help::text(include_str!("help/lrvd.txt")), max_term_width = 100)]
+#[command(name = "lrvd", version, about, after_long_help = help::text(include_str!("help/lrvd.txt")), max_term_width = 100)]
 pub(crate) struct Arguments {
     #[command(flatten)]
     pub(crate) global: GlobalArguments,
@@ -41,27 +42,27 @@ pub(crate) struct Arguments {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Fine-tune a classifier, or a language model, on your own data.
-    #[command(after_help = help::text(include_str!("help/train.txt")))]
+    #[command(after_long_help = help::text(include_str!("help/train.txt")))]
     Train(Box<train::TrainArguments>),
     /// Evaluate a saved classifier on labelled examples, or a language model on texts.
-    #[command(after_help = help::text(include_str!("help/eval.txt")))]
+    #[command(after_long_help = help::text(include_str!("help/eval.txt")))]
     Eval(eval::EvalArguments),
     /// Classify texts, with calibrated probabilities and entropy.
-    #[command(after_help = help::text(include_str!("help/predict.txt")))]
+    #[command(after_long_help = help::text(include_str!("help/predict.txt")))]
     Predict(predict::PredictArguments),
     /// Answer typed questions about one state, with calibrated probabilities and confidence.
-    #[command(after_help = help::text(include_str!("help/decide.txt")))]
+    #[command(after_long_help = help::text(include_str!("help/decide.txt")))]
     Decide(Box<decide::DecideArguments>),
     /// Generate text with a language model, with the uncertainty of every token.
-    #[command(after_help = help::text(include_str!("help/generate.txt")))]
+    #[command(after_long_help = help::text(include_str!("help/generate.txt")))]
     Generate(Box<generate::GenerateArguments>),
     /// Serve a model over HTTP, with a page to try it.
     #[cfg(feature = "serve")]
-    #[command(after_help = help::text(include_str!("help/serve.txt")))]
+    #[command(after_long_help = help::text(include_str!("help/serve.txt")))]
     Serve(Box<serve::ServeArguments>),
     /// Serve a model over HTTP: not in this build.
     #[cfg(not(feature = "serve"))]
-    #[command(disable_help_flag = true, after_help = help::text(include_str!("help/serve.txt")))]
+    #[command(disable_help_flag = true, after_long_help = help::text(include_str!("help/serve.txt")))]
     Serve {
         #[arg(hide = true, trailing_var_arg = true, allow_hyphen_values = true)]
         all: Vec<OsString>,
@@ -79,11 +80,17 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Config(config::ConfigCommand),
     /// Show ranks, relevance and sizes of an adapter or a checkpoint.
-    #[command(after_help = help::text(include_str!("help/inspect.txt")))]
+    #[command(after_long_help = help::text(include_str!("help/inspect.txt")))]
     Inspect(inspect::InspectArguments),
     /// Write an adapter for other programs.
-    #[command(after_help = help::text(include_str!("help/export.txt")))]
+    #[command(after_long_help = help::text(include_str!("help/export.txt")))]
     Export(export::ExportArguments),
+    /// List the fine-tuning methods.
+    #[command(after_help = help::text(include_str!("help/methods.txt")))]
+    Methods,
+    /// List the devices of this build and machine.
+    #[command(after_help = help::text(include_str!("help/devices.txt")))]
+    Devices,
     /// Reproduce a benchmark: train, evaluate and report several methods.
     #[command(subcommand)]
     Bench(bench::BenchCommand),
@@ -147,6 +154,8 @@ pub(crate) fn run(arguments: Arguments, printer: Printer) -> Outcome {
         Command::Data(command) => data::run(command, printer),
         Command::Inspect(arguments) => inspect::run(arguments, printer),
         Command::Export(arguments) => export::run(arguments, printer),
+        Command::Methods => list::methods(printer),
+        Command::Devices => list::devices(printer),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             generate(shell, &mut Arguments::command(), "lrvd", &mut script);
@@ -203,5 +212,41 @@ mod tests {
             assert!(taught || path == "lrvd completions", "{path}: {help}");
         }
         assert!(count >= 15, "{count}");
+    }
+
+    /// At 100 columns the short help of a command is a screen of 50 lines, and names only options that the whole help explains.
+    #[test]
+    fn the_short_help_is_a_screen_and_the_whole_help_has_all() {
+        let mut root = Arguments::command().term_width(100);
+        root.build();
+        let mut open = vec![root];
+        while let Some(command) = open.pop() {
+            let is_help = command.get_name() == "help";
+            open.extend(command.get_subcommands().filter(|_| !is_help).cloned());
+            let path = command.get_bin_name().unwrap_or_default().to_owned();
+            let short = command.clone().term_width(100).render_help().to_string();
+            let lines = short.trim_end().lines().count();
+            assert!(lines <= 50, "{path}: {lines} lines\n{short}");
+            let whole = command.clone().term_width(100).render_long_help().to_string();
+            for argument in command.get_arguments().filter_map(clap::Arg::get_long) {
+                let is_there = whole.contains(&format!("--{argument}"));
+                assert!(is_there || command.is_disable_help_flag_set(), "{path}: {argument}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_options_of_training_have_headings() {
+        let mut root = Arguments::command();
+        root.build();
+        let train = root.find_subcommand_mut("train").unwrap();
+        let short = train.render_help().to_string();
+        let places: Vec<usize> = ["Data:", "Model:", "Training:", "Method:", "Output:"]
+            .map(|heading| short.find(&format!("\n{heading}\n")).unwrap_or(usize::MAX))
+            .into();
+        assert!(places.is_sorted() && places[4] < short.len(), "{places:?}: {short}");
+        let bare = |argument: &&clap::Arg| argument.get_help_heading().is_none();
+        let bare: Vec<_> = train.get_arguments().filter(bare).map(clap::Arg::get_id).collect();
+        assert_eq!(bare, ["threads", "help"]);
     }
 }

@@ -17,17 +17,17 @@ use super::answers::{Answers, InputArguments, Origin, Skipped};
 use super::eval::{OwnRows, draws, load};
 use super::predict::{Windows, inputs_of};
 use super::{Outcome, help, table};
-use crate::args::{self, AdapterArguments, InputColumns};
+use crate::args::{self, AdapterArguments, InputColumns, heading};
 use crate::exit::ExitStatus;
 use crate::printer::Printer;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum OodCommand {
     /// Choose the score that tells other texts apart best, on held-out rows.
-    #[command(after_help = help::text(include_str!("help/ood-fit.txt")))]
+    #[command(after_long_help = help::text(include_str!("help/ood-fit.txt")))]
     Fit(Box<FitArguments>),
     /// Score texts: how unlike those of training each one is.
-    #[command(after_help = help::text(include_str!("help/ood-score.txt")))]
+    #[command(after_long_help = help::text(include_str!("help/ood-score.txt")))]
     Score(Box<ScoreArguments>),
 }
 
@@ -36,13 +36,13 @@ pub(crate) struct FitArguments {
     #[command(flatten)]
     adapter: AdapterArguments,
     /// Labelled rows of the distribution: `.tsv`, `.csv`, `.jsonl`, `.json` or `.parquet`.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = heading::DATA)]
     data: PathBuf,
     /// Other texts: a table with the same columns, without labels, or `.txt` with one text a line.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = heading::DATA)]
     outside: PathBuf,
     /// Labelled rows that the distance is fitted to, which may be those of training [default: a third of `--data`].
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = heading::DATA)]
     reference: Option<PathBuf>,
     #[command(flatten)]
     columns: InputColumns,
@@ -63,7 +63,7 @@ pub(crate) struct ScoreArguments {
     #[command(flatten)]
     input: InputArguments,
     /// Share of texts like those of training that may count as outside.
-    #[arg(long, value_name = "ALPHA", default_value = "0.05", value_parser = args::share, allow_negative_numbers = true)]
+    #[arg(long, value_name = "ALPHA", help_heading = heading::ANSWERS, default_value = "0.05", value_parser = args::share, allow_negative_numbers = true)]
     alpha: f64,
 }
 

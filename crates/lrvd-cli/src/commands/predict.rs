@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use super::answers::{Answers, InputArguments, Origin, Rows, Skipped, Window};
 use super::eval::{draws, load};
 use super::{Outcome, STDIN, decide};
-use crate::args::{self, AdapterArguments, InputColumns};
+use crate::args::{self, AdapterArguments, InputColumns, heading};
 use crate::printer::Printer;
 
 #[derive(Debug, Args)]
@@ -26,10 +26,10 @@ pub(crate) struct PredictArguments {
     #[command(flatten)]
     pub(crate) input: InputArguments,
     /// Give no label if the entropy is above this many nats [default: the threshold of `lrvd abstain fit`, if any].
-    #[arg(long, value_name = "NATS", value_parser = args::entropy, allow_negative_numbers = true)]
+    #[arg(long, value_name = "NATS", value_parser = args::entropy, allow_negative_numbers = true, help_heading = heading::ANSWERS)]
     pub(crate) abstain_above: Option<f64>,
     /// List all labels in a terminal, instead of the five most probable.
-    #[arg(long)]
+    #[arg(long, help_heading = heading::OUTPUT)]
     pub(crate) all: bool,
 }
 

@@ -10,14 +10,13 @@ use burn::tensor::Device;
 use clap::Args;
 use lrvd_bench::Result;
 use lrvd_bench::adapter::{Adapter, Base, SavedClassifier, SavedLanguageModel};
-use lrvd_burn::device;
 use lrvd_burn::train::DrawPolicy;
 use serde_json::json;
 
 use super::Outcome;
 use super::decide::{ReadoutArguments, base_alone, untrained};
 use super::eval::{draws, spares_nothing};
-use crate::args::{self, AnswerArguments};
+use crate::args::{self, AnswerArguments, heading};
 use crate::exit::{ExitStatus, stop_flag};
 use crate::printer::{Format, Printer, remark};
 use crate::serve::{Limits, Model, Server, check_name, log_signal};
@@ -28,63 +27,63 @@ pub(crate) struct ServeArguments {
     #[arg(value_name = "DIR", required_unless_present = "shared")]
     pub(crate) dir: Option<PathBuf>,
     /// Base model of several adapters, whose weights are in memory once.
-    #[arg(long = "base", id = "shared", value_name = "DIR|GGUF|HUB-ID", requires = "adapters", conflicts_with_all = ["dir", "model"])]
+    #[arg(long = "base", id = "shared", value_name = "DIR|GGUF|HUB-ID", requires = "adapters", conflicts_with_all = ["dir", "model"], help_heading = heading::MODEL)]
     pub(crate) shared: Option<String>,
     /// An adapter on the base of `--base`, and the `model` that requests choose it by; may be repeated.
-    #[arg(long = "adapter", id = "adapters", value_name = "NAME=DIR", requires = "shared", value_parser = named)]
+    #[arg(long = "adapter", id = "adapters", value_name = "NAME=DIR", requires = "shared", value_parser = named, help_heading = heading::MODEL)]
     pub(crate) adapters: Vec<(String, PathBuf)>,
     /// Largest number of adapters, also of those that are added while the server runs.
-    #[arg(long, value_name = "N", default_value = "32", value_parser = args::few(1, 10_000), allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", default_value = "32", value_parser = args::few(1, 10_000), allow_negative_numbers = true, help_heading = heading::LIMITS, hide_short_help = true)]
     pub(crate) max_adapters: usize,
     #[command(flatten)]
     pub(crate) answers: AnswerArguments,
     /// Answer typed questions; DIR may be a language model without an adapter, whose answers are not calibrated.
-    #[arg(long, conflicts_with = "shared")]
+    #[arg(long, conflicts_with = "shared", help_heading = heading::ANSWERS)]
     pub(crate) decisions: bool,
     #[command(flatten)]
     pub(crate) readout: ReadoutArguments,
     /// Address to listen at; port 0 means a free port.
-    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8080", value_parser = listen)]
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8080", value_parser = listen, help_heading = heading::SERVER)]
     pub(crate) address: Listen,
     /// A further name of the server that is accepted in the header `Host`; may be repeated.
-    #[arg(long, value_name = "NAME", value_parser = host_name)]
+    #[arg(long, value_name = "NAME", value_parser = host_name, help_heading = heading::SERVER, hide_short_help = true)]
     pub(crate) host_name: Vec<String>,
     /// Environment variable with the key that requests must send as `Authorization: Bearer KEY`.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", help_heading = heading::SERVER)]
     pub(crate) api_key_env: Option<String>,
     /// An origin whose pages may send requests, as in `https://app.example`; may be repeated [default: none].
-    #[arg(long, value_name = "ORIGIN", value_parser = origin)]
+    #[arg(long, value_name = "ORIGIN", value_parser = origin, help_heading = heading::SERVER, hide_short_help = true)]
     pub(crate) allow_origin: Vec<String>,
     /// Give no label if the entropy is above this many nats [default: the threshold of `lrvd abstain fit`, if any].
-    #[arg(long, value_name = "NATS", value_parser = args::entropy, allow_negative_numbers = true)]
+    #[arg(long, value_name = "NATS", value_parser = args::entropy, allow_negative_numbers = true, help_heading = heading::ANSWERS)]
     pub(crate) abstain_above: Option<f64>,
     /// Largest number of draws in a request.
-    #[arg(long, value_name = "K", default_value = "100", value_parser = args::few(0, 1000), allow_negative_numbers = true)]
+    #[arg(long, value_name = "K", default_value = "100", value_parser = args::few(0, 1000), allow_negative_numbers = true, help_heading = heading::LIMITS)]
     pub(crate) max_draws: usize,
     /// Largest batch of a classifier; more suits a GPU [default: 8].
-    #[arg(long, value_name = "N", value_parser = args::few(1, 4096), allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", value_parser = args::few(1, 4096), allow_negative_numbers = true, help_heading = heading::SERVER)]
     pub(crate) batch_size: Option<usize>,
     /// Largest number of texts in a request to a classifier [default: 64, or `--queue` if that is less].
-    #[arg(long, value_name = "N", value_parser = args::few(1, 65_536), allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", value_parser = args::few(1, 65_536), allow_negative_numbers = true, help_heading = heading::LIMITS, hide_short_help = true)]
     pub(crate) max_texts: Option<usize>,
     /// Largest number of options in all typed questions of a request together, times its draws.
-    #[arg(long, value_name = "N", default_value = "8192", value_parser = args::few(2, 1 << 24), allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", default_value = "8192", value_parser = args::few(2, 1 << 24), allow_negative_numbers = true, help_heading = heading::LIMITS, hide_short_help = true)]
     pub(crate) max_options: usize,
     /// Largest number of new tokens in a request to a language model [default: 1024].
-    #[arg(long, value_name = "N", value_parser = args::few(1, 1 << 20), allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", value_parser = args::few(1, 1 << 20), allow_negative_numbers = true, help_heading = heading::LIMITS)]
     pub(crate) max_tokens: Option<usize>,
     /// Largest request body in bytes.
-    #[arg(long, value_name = "BYTES", default_value = "1048576", value_parser = args::few(64, 1 << 30), allow_negative_numbers = true)]
+    #[arg(long, value_name = "BYTES", default_value = "1048576", value_parser = args::few(64, 1 << 30), allow_negative_numbers = true, help_heading = heading::LIMITS, hide_short_help = true)]
     pub(crate) max_bytes: usize,
     /// Length of the queue in texts or prompts, at least `--max-texts`; further requests get 503.
-    #[arg(long, value_name = "N", default_value = "1024", value_parser = args::few(1, 1 << 20), allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", default_value = "1024", value_parser = args::few(1, 1 << 20), allow_negative_numbers = true, help_heading = heading::LIMITS)]
     pub(crate) queue: usize,
     /// Largest number of open connections; further ones wait.
-    #[arg(long, value_name = "N", default_value = "512", value_parser = args::few(1, 65_536), allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", default_value = "512", value_parser = args::few(1, 65_536), allow_negative_numbers = true, help_heading = heading::LIMITS, hide_short_help = true)]
     pub(crate) max_connections: usize,
     /// Longest time from the head of a request to its answer, or of a stream to each token; after it the request gets 504 and is
     /// cancelled.
-    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = args::few(1, 3600), allow_negative_numbers = true)]
+    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = args::few(1, 3600), allow_negative_numbers = true, help_heading = heading::LIMITS)]
     pub(crate) timeout: usize,
 }
 
@@ -200,7 +199,7 @@ pub(super) fn run(arguments: ServeArguments, printer: Printer) -> Outcome {
         Format::Text => printer.data(&address),
         Format::Json => printer.document_line("serve", json!({ "address": address })).map(|_| ()),
     };
-    let device = device::open(&arguments.answers.device)?;
+    let device = arguments.answers.device.open(printer)?;
     let (answers, limit) = (arguments.answers, arguments.abstain_above);
     let loader = Loader {
         answers,

@@ -1,4 +1,4 @@
-//! Tables and figures for people.
+//! Tables of rows.
 
 use std::collections::BTreeMap;
 
@@ -12,15 +12,25 @@ use lrvd_bench::record::{Metrics, Reliability};
 const STYLE: TableStyle =
     TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
 
-/// A table with its first column to the left and the others to the right.
+/// A table of numbers, with its first column to the left and the others to the right.
 pub(super) fn table(header: &[&str], rows: Vec<Vec<String>>) -> String {
+    aligned(header, rows, CellAlignment::Right)
+}
+
+/// A table of words, with all columns to the left.
+pub(super) fn words(header: &[&str], rows: Vec<Vec<String>>) -> String {
+    let table = aligned(header, rows, CellAlignment::Left);
+    table.lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
+}
+
+fn aligned(header: &[&str], rows: Vec<Vec<String>>, others: CellAlignment) -> String {
     let mut table = Table::new();
     table.load_style(STYLE).set_header(header.to_vec());
     for row in rows {
         table.add_row(row);
     }
     for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
+        column.set_cell_alignment(others);
     }
     table.to_string()
 }

@@ -18,79 +18,90 @@ use serde_json::json;
 use super::config::overrides;
 use super::data::{ExampleArguments, read};
 use super::{Outcome, table};
-use crate::args::{self, GlobalArguments, LogArguments, SettingsArguments};
+use crate::args::{
+    self, DeviceArgument, GlobalArguments, LogArguments, SettingsArguments, heading,
+};
 use crate::exit::{ExitStatus, run_flag};
 use crate::printer::{Format, Printer};
 use crate::progress::{self, Journal};
 
 #[derive(Debug, Args)]
 pub(crate) struct TrainArguments {
-    /// Pretrained DeBERTa-v2 or -v3, BERT, RoBERTa, XLM-RoBERTa, Llama, Mistral, Qwen2, Qwen2.5 or Qwen3: a folder, a repository
-    /// `owner/name` on the Hugging Face Hub, or a language model in a `.gguf` file.
-    #[arg(long, value_name = "DIR|GGUF|HUB-ID")]
-    pub(crate) model: String,
-    /// Revision of the repository: a branch, a tag or a commit [default: main].
-    #[arg(long, value_name = "REVISION")]
-    pub(crate) revision: Option<String>,
     #[command(flatten)]
     pub(crate) examples: ExampleArguments,
-    /// Method: lora, adalora, bayeslora, or another that results in one adapter: map, mcd, bayeslora-fixed,
-    /// lrvd-element, …; the suffix `+ts` fits a temperature to held-out rows [default: lora+ts; lora for a language
-    /// model and for numbers].
-    #[arg(long, value_name = "NAME")]
-    pub(crate) method: Option<String>,
-    #[command(flatten)]
-    pub(crate) settings: SettingsArguments,
-    /// Optimiser steps [default: from the settings, 1000].
-    #[arg(long, value_name = "N", value_parser = args::count(), allow_negative_numbers = true)]
-    pub(crate) steps: Option<usize>,
-    /// Passes over the rows that are trained on, instead of steps; may be a fraction.
-    #[arg(long, value_name = "N", value_parser = args::positive, conflicts_with = "steps", allow_negative_numbers = true)]
-    pub(crate) epochs: Option<f64>,
-    /// Peak learning rate of the adapters.
-    #[arg(long, value_name = "RATE", value_parser = args::positive, allow_negative_numbers = true)]
-    pub(crate) learning_rate: Option<f64>,
-    /// Examples per step.
-    #[arg(long, value_name = "N", value_parser = args::count(), allow_negative_numbers = true)]
-    pub(crate) batch_size: Option<usize>,
-    /// Rank; the initial rank for BayesLoRA and AdaLoRA [default: from the settings, 8].
-    #[arg(long, value_name = "N", value_parser = args::count(), allow_negative_numbers = true)]
-    pub(crate) rank: Option<usize>,
-    /// Average rank at the end, for adalora [default: half the initial rank].
-    #[arg(long, value_name = "N", value_parser = args::count(), allow_negative_numbers = true)]
-    pub(crate) target_rank: Option<usize>,
-    /// Longest input in tokens [default: from the settings, 128; 1024 for texts of a language model; 512 for typed questions,
-    /// or fewer if the model has fewer positions].
-    #[arg(long, value_name = "N", value_parser = args::count(), allow_negative_numbers = true)]
+    /// Pretrained model: a folder, a `.gguf` file or `owner/name`.
+    ///
+    /// `owner/name` is a repository on the Hugging Face Hub. DeBERTa-v2 or -v3, BERT, RoBERTa, XLM-RoBERTa, Llama, Mistral, Qwen2, Qwen2.5 or Qwen3 in Hugging Face's layout; only a
+    /// language model may be a `.gguf` file.
+    #[arg(long, value_name = "DIR|GGUF|HUB-ID", help_heading = heading::MODEL)]
+    pub(crate) model: String,
+    /// Revision of the repository: a branch, a tag or a commit [default: main].
+    #[arg(long, value_name = "REVISION", help_heading = heading::MODEL, hide_short_help = true)]
+    pub(crate) revision: Option<String>,
+    /// Longest input in tokens [default: from the settings, 128].
+    ///
+    /// The default is 1024 for texts of a language model, and 512 for typed questions, or fewer if the model has fewer positions.
+    #[arg(long, value_name = "N", value_parser = args::count(), allow_negative_numbers = true, help_heading = heading::MODEL)]
     pub(crate) max_length: Option<usize>,
     /// Keep the classifier of the base, whose labels must have the names of the data's classes, instead of a new one.
-    #[arg(long)]
+    #[arg(long, help_heading = heading::MODEL, hide_short_help = true)]
     pub(crate) keep_head: bool,
-    /// Seed of all random numbers.
-    #[arg(long, default_value_t = 1, value_name = "N", value_parser = args::seed(), allow_negative_numbers = true)]
-    pub(crate) seed: u64,
-    /// Device: cpu, wgpu, cuda:0; the build must include the backend.
-    #[arg(long, default_value = "cpu", value_name = "DEVICE")]
-    pub(crate) device: String,
-    /// Output folder.
-    #[arg(long, default_value = "runs/train", value_name = "DIR")]
-    pub(crate) out: PathBuf,
-    /// Stop after N evaluations without a smaller negative log-likelihood on the validation rows, and keep the model with the
-    /// smallest one.
-    #[arg(long, value_name = "N", value_parser = args::count(), allow_negative_numbers = true)]
+    #[command(flatten)]
+    pub(crate) device: DeviceArgument,
+    #[command(flatten)]
+    pub(crate) settings: SettingsArguments,
+    /// Passes over the training rows, instead of steps; may be a fraction.
+    ///
+    /// Rows that are held out are not counted.
+    #[arg(long, value_name = "N", value_parser = args::positive, conflicts_with = "steps", allow_negative_numbers = true, help_heading = heading::TRAINING)]
+    pub(crate) epochs: Option<f64>,
+    /// Optimizer steps [default: from the settings, 1000].
+    #[arg(long, value_name = "N", value_parser = args::count(), allow_negative_numbers = true, help_heading = heading::TRAINING)]
+    pub(crate) steps: Option<usize>,
+    /// Peak learning rate of the adapters.
+    #[arg(long, value_name = "RATE", value_parser = args::positive, allow_negative_numbers = true, help_heading = heading::TRAINING)]
+    pub(crate) learning_rate: Option<f64>,
+    /// Examples per step.
+    #[arg(long, value_name = "N", value_parser = args::count(), allow_negative_numbers = true, help_heading = heading::TRAINING)]
+    pub(crate) batch_size: Option<usize>,
+    /// Stop after N evaluations without a smaller validation NLL.
+    ///
+    /// The model with the smallest negative log-likelihood on the validation rows is kept.
+    #[arg(long, value_name = "N", value_parser = args::count(), allow_negative_numbers = true, help_heading = heading::TRAINING)]
     pub(crate) patience: Option<usize>,
+    /// Seed of all random numbers.
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = args::seed(), allow_negative_numbers = true, help_heading = heading::TRAINING)]
+    pub(crate) seed: u64,
+    /// Method, of `lrvd methods` [default: lora+ts].
+    ///
+    /// lora, adalora, bayeslora, or another that results in one adapter: map, mcd, bayeslora-fixed, lrvd-element, …; the suffix
+    /// `+ts` fits a temperature to held-out rows. The default is lora for texts of a language model and for numbers.
+    #[arg(long, value_name = "NAME", help_heading = heading::METHOD)]
+    pub(crate) method: Option<String>,
+    /// Rank, or the initial rank [default: from the settings, 8].
+    ///
+    /// BayesLoRA and AdaLoRA start from the initial rank.
+    #[arg(long, value_name = "N", value_parser = args::count(), allow_negative_numbers = true, help_heading = heading::METHOD)]
+    pub(crate) rank: Option<usize>,
+    /// Average rank at the end, for adalora [default: half the initial rank].
+    #[arg(long, value_name = "N", value_parser = args::count(), allow_negative_numbers = true, help_heading = heading::METHOD)]
+    pub(crate) target_rank: Option<usize>,
+    /// Output folder.
+    #[arg(long, default_value = "runs/train", value_name = "DIR", help_heading = heading::OUTPUT)]
+    pub(crate) out: PathBuf,
+    /// Continue an interrupted run in its output folder.
+    #[arg(long, help_heading = heading::OUTPUT)]
+    pub(crate) resume: bool,
     #[command(flatten)]
     pub(crate) logs: LogArguments,
-    /// Continue an interrupted run in its output folder.
-    #[arg(long)]
-    pub(crate) resume: bool,
 }
 
 pub(super) fn run(arguments: TrainArguments, global: GlobalArguments, printer: Printer) -> Outcome {
     let logs = arguments.logs.log.clone();
     let data = read(&arguments.examples)?;
     let stop = run_flag(printer)?;
-    let options = options(arguments, &data)?;
+    let device = arguments.device.name(printer);
+    let options = options(arguments, device, &data)?;
     let shown = progress::sink(printer, global.progress_style(), &stop);
     let out = options.out.clone();
     let mut sink = Journal::new(shown, printer, move |_| out.clone(), &logs);
@@ -180,7 +191,7 @@ fn named(name: &str, suit: impl Fn(MethodName) -> bool) -> Result<MethodName> {
     Ok(known.ok_or_else(|| UnknownName::new("method", name, names()))?)
 }
 
-fn options(arguments: TrainArguments, data: &Data) -> Result<TrainOptions> {
+fn options(arguments: TrainArguments, device: String, data: &Data) -> Result<TrainOptions> {
     let training = match data {
         Data::Labelled(_) => Training::Classifier,
         Data::Texts(_) => Training::Language,
@@ -222,7 +233,7 @@ fn options(arguments: TrainArguments, data: &Data) -> Result<TrainOptions> {
         given,
         epochs: arguments.epochs,
         seed: arguments.seed,
-        device: arguments.device,
+        device,
         out: arguments.out,
         resume: arguments.resume,
         strict: arguments.examples.strict,
