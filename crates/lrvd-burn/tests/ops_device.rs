@@ -6,8 +6,11 @@
 
 mod ops_checks;
 
-use burn::tensor::{DType, Device, Tensor};
-use lrvd_burn::ops;
+use burn::module::{Module, Param};
+use burn::nn::{Linear, LinearConfig};
+use burn::optim::AdamWConfig;
+use burn::tensor::{DType, Device, Tensor, TensorData};
+use lrvd_burn::{BayesLora, Tuned, ops};
 use lrvd_burn::ops::disentangled_attention::{AttentionLayout, PositionRows};
 use ops_checks::cases::{each, each_of_many_rows, each_with_kernel, key, noise};
 use ops_checks::{evaluate, host, leaf};
@@ -23,6 +26,57 @@ fn operators_on_the_named_device() {
     narrow_formats_follow_single_precision(&device);
     repeated_runs_give_the_same_bits(&device);
     empty_tensors_stay_empty(&device, name == "cpu");
+    a_tuned_model_follows_the_cpu(&device, &name);
+}
+
+/// Attached, trained, cut, stored, loaded and drawn on the device: the numbers of the CPU, which share seeds.
+fn a_tuned_model_follows_the_cpu(device: &Device, name: &str) {
+    let numbers = |shape: [usize; 2], phase: f32, device: &Device| {
+        let values = (0..shape[0] * shape[1]).map(|i| (i as f32 * 0.7 + phase).sin() * 0.5);
+        Tensor::<2>::from_data(TensorData::new(values.collect(), shape), device)
+    };
+    let run = |device: &Device, kind: &str| {
+        let device = device.clone().autodiff();
+        let layer = |d_in, d_out, phase| {
+            let layer: Linear = LinearConfig::new(d_in, d_out).with_bias(false).init(&device);
+            Linear { weight: Param::from_tensor(numbers([d_in, d_out], phase, &device)), ..layer }
+        };
+        let net = vec![layer(8, 16, 0.0), layer(16, 3, 1.0)];
+        let forward = |net: &Vec<Linear>, x: Tensor<2>| net[1].forward(net[0].forward(x).tanh());
+        let x = numbers([12, 8], 2.0, &device);
+        let goal = numbers([12, 3], 3.0, &device);
+        let config = BayesLora { initial: -4.0, ..BayesLora::new(4) };
+        let mut tuned = config.targets(["0"]).unfreeze(["1"]).attach(net.clone(), 7).unwrap();
+        let mut optimizer = AdamWConfig::new().init();
+        for step in 0..20 {
+            let error = forward(&tuned.draw(step), x.clone()) - goal.clone();
+            let loss = error.square().mean() + tuned.kl(12).unwrap();
+            tuned.step(&mut optimizer, 1e-2, loss);
+        }
+        let trained = host(forward(tuned.model(), x.clone()));
+        let event = tuned.prune().unwrap();
+        let folder = new_folder(kind);
+        tuned.save(&folder).unwrap();
+        let loaded = Tuned::load(net, &folder).unwrap();
+        std::fs::remove_dir_all(&folder).unwrap();
+        let drawn = host(forward(&loaded.valid().draw(3), x.clone()));
+        assert_eq!(host(forward(loaded.model(), x.clone())), host(forward(tuned.model(), x)));
+        (event.kept, trained, drawn)
+    };
+    let (kept, trained, drawn) = run(device, &name.replace(':', "-"));
+    let (kept_on_cpu, trained_on_cpu, drawn_on_cpu) = run(&Device::flex(), "reference");
+    assert_eq!(kept, kept_on_cpu);
+    for (values, expected) in [(trained, trained_on_cpu), (drawn, drawn_on_cpu)] {
+        assert_eq!(values.len(), expected.len());
+        for (value, expected) in values.iter().zip(&expected) {
+            assert!((value - expected).abs() < 1e-4, "{value} for {expected}");
+        }
+    }
+}
+
+/// A folder that does not exist yet.
+fn new_folder(kind: &str) -> std::path::PathBuf {
+    std::env::temp_dir().join(format!("lrvd-ops-device-{kind}-{}", std::process::id()))
 }
 
 fn gradients_are_central_differences(device: &Device) {

@@ -157,12 +157,11 @@ impl AdaptedLinear {
         pass.draws > 1 && self.extension().is_some_and(is_random)
     }
 
-    /// `true` if each row of the output is the same whatever rows are beside it: nothing is drawn row by row.
+    /// `true` if a row of the output has the same distribution whatever rows are beside it; if weights are drawn, it is the same
+    /// row.
     pub fn is_row_independent(&self, pass: &Pass) -> bool {
-        let drawn_whole =
-            matches!(pass.scheme, Scheme::Mean | Scheme::PerSequence | Scheme::PerBatch);
         let alone = self.op().is_none_or(UpdateOp::is_row_independent);
-        self.low_rank().is_none() || drawn_whole && alone && pass.dropout.is_none()
+        self.low_rank().is_none() || alone && pass.dropout.is_none()
     }
 
     /// Puts `adapter` on the layer at module path `path` in place of what was there; rank 0 leaves only the

@@ -76,7 +76,8 @@ impl DebertaEncoder {
     }
 
     /// The first token of the last hidden state, `[batch, 1, hidden]`, without those rows of the last layer that
-    /// only other tokens need: to the bit what [`Self::forward`] gives in `f32` on a CPU, and so are the gradients.
+    /// only other tokens need: to the bit what [`Self::forward`] gives in `f32` on a CPU, and so are the gradients. Noise drawn for
+    /// each token has another stream there.
     pub fn first_token(&self, input: &TokenBatch, pass: &Pass) -> Tensor<3> {
         // A convolution behind the last layer reads all of them.
         let first_only = self.convolution.is_none() || self.layers.len() > 1;

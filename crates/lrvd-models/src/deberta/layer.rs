@@ -78,7 +78,7 @@ impl EncoderLayer {
     }
 
     /// With `first_only` at least the first token's row: the others are not computed behind the attention, unless they
-    /// share noise, a mask or an observer with the first.
+    /// share a mask or an observer with the first.
     pub(super) fn forward(
         &self,
         x: Tensor<3>,

@@ -47,17 +47,57 @@ fn equal(model: &DebertaClassifier, pass: &Pass) {
 fn the_first_token_is_answered_as_with_all_of_them() {
     let key = NoiseKey::new(12).at_step(5);
     let noisy = model(NOISY, "");
-    let weights = [Scheme::PerSequence, Scheme::PerBatch, Scheme::PerToken];
-    let by_outputs = [Scheme::MomentMatched(CrossTerm::Exact), Scheme::Nested];
-    for scheme in weights.into_iter().chain(by_outputs) {
-        check_scheme(&noisy, scheme).unwrap();
+    for scheme in [Scheme::PerSequence, Scheme::PerBatch] {
         equal(&noisy, &Pass::sampled(scheme, key));
     }
-    equal(&noisy, &Pass::sampled(weights[0], key).with_dropout(key));
+    for scheme in BY_TOKEN {
+        equal(&noisy, &Pass::sampled(scheme, key).with_dropout(key));
+    }
     let convolution = r#", "conv_kernel_size": 3, "conv_act": "gelu", "conv_groups": 1"#;
     let one = r#", "num_hidden_layers": 1"#;
     for rest in [one, &format!("{one}{convolution}"), convolution] {
         equal(&model(LORA, rest), &Pass::mean().with_adapter_dropout(key));
+    }
+}
+
+/// Schemes that draw noise for each token.
+const BY_TOKEN: [Scheme; 3] =
+    [Scheme::PerToken, Scheme::MomentMatched(CrossTerm::Exact), Scheme::Nested];
+
+/// Noise drawn for each token has another stream if only the first token is computed, and the same moments.
+#[test]
+fn the_first_token_has_the_noise_of_one_among_all_of_them() {
+    const KEYS: usize = 400;
+    let (model, input) = (model(NOISY, ""), batch(&PROMPTS, DType::F32));
+    for scheme in BY_TOKEN {
+        check_scheme(&model, scheme).unwrap();
+        let [alone, among] = [false, true].map(|whole| {
+            let logits = (0..KEYS).map(|step| {
+                let pass = Pass::sampled(scheme, NoiseKey::new(12).at_step(step as u32));
+                numbers(if whole {
+                    model.head(model.encoder.forward(&input, &pass), &input, &pass).1
+                } else {
+                    model.forward(&input, &pass)
+                })
+            });
+            let logits: Vec<_> = logits.collect();
+            let of_keys = |f: &dyn Fn(usize, f64) -> f64| -> Vec<f64> {
+                let values = |i| logits.iter().map(move |row: &Vec<f64>| f(i, row[i]));
+                (0..logits[0].len()).map(|i| values(i).sum::<f64>() / KEYS as f64).collect()
+            };
+            let mean = of_keys(&|_, value| value);
+            let variance = of_keys(&|i, value| (value - mean[i]).powi(2));
+            (logits[0].clone(), mean, variance)
+        });
+        assert_ne!(alone.0, among.0);
+        for i in 0..alone.1.len() {
+            // Five standard errors of the difference of two means, and of two variances of normal numbers.
+            let variance = 0.5 * (alone.2[i] + among.2[i]);
+            let n = KEYS as f64;
+            assert!(variance > 0.0);
+            assert!((alone.1[i] - among.1[i]).abs() < 5.0 * (2.0 * variance / n).sqrt());
+            assert!((alone.2[i] - among.2[i]).abs() < 5.0 * variance * (4.0 / n).sqrt());
+        }
     }
 }
 
