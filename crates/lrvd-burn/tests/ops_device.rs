@@ -10,8 +10,8 @@ use burn::module::{Module, Param};
 use burn::nn::{Linear, LinearConfig};
 use burn::optim::AdamWConfig;
 use burn::tensor::{DType, Device, Tensor, TensorData};
-use lrvd_burn::{BayesLora, Tuned, ops};
 use lrvd_burn::ops::disentangled_attention::{AttentionLayout, PositionRows};
+use lrvd_burn::{BayesLora, Tuned, ops};
 use ops_checks::cases::{each, each_of_many_rows, each_with_kernel, key, noise};
 use ops_checks::{evaluate, host, leaf};
 
