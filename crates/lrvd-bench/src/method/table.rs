@@ -18,7 +18,7 @@ use super::tfb::Tfb;
 use super::{lrvd, rslora};
 use crate::error::Result;
 use crate::settings::{Config, KlWeight};
-use crate::text::same;
+use crate::text::{UnknownName, same};
 
 pub type DynMethod = dyn Method<AutoModel>;
 
@@ -307,6 +307,12 @@ impl MethodName {
             (Family::LowRank, true) => "weights, variances, ranks",
             (Family::LowRank, false) => "weights, variances",
         }
+    }
+
+    /// The method of a name or key; an error that lists the known ones.
+    pub fn named(name: &str) -> Result<Self, UnknownName> {
+        Self::from_name(name)
+            .ok_or_else(|| UnknownName::new("method", name, Self::all().map(Self::key)))
     }
 
     pub fn build(self, config: &Config, rank: RankRequest) -> Result<Box<DynMethod>> {

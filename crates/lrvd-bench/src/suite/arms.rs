@@ -25,15 +25,15 @@
 //! [cluster]                       # for `--cluster`, see `cluster`
 //! ```
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{anyhow, bail};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::cluster::Cluster;
-use super::kind::Profile;
-use super::options::SuiteOptions;
+use super::grid::{Profile, Suite, SuiteOptions};
+use super::runs::arm_folder;
 use crate::error::{Error, Result};
 use crate::method::MethodName;
 use crate::report::Claim;
@@ -78,16 +78,6 @@ struct Compare {
     margin: Option<f64>,
 }
 
-/// An arms file as it was read, with the settings of the folder that holds all arms.
-#[derive(Clone, Debug, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct ArmsOfPlan {
-    pub file: Arms,
-    /// That of arms that name no other.
-    pub preset: String,
-    pub settings: Value,
-}
-
 impl Arms {
     pub fn read(path: &Path) -> Result<Self> {
         let text = std::fs::read_to_string(path)
@@ -105,8 +95,8 @@ impl Arms {
                     "arm `{name}`: its name is that of a folder, expected to start with a letter of A to Z or a digit"
                 );
             }
-            let own = folder(name);
-            match arms.arm[..place].iter().find(|before| folder(&before.name) == own) {
+            let own = arm_folder(name);
+            match arms.arm[..place].iter().find(|before| arm_folder(&before.name) == own) {
                 Some(before) if before.name == *name => bail!("arm `{name}` is given twice"),
                 Some(before) => bail!(
                     "arms `{}` and `{name}` have one folder, `{}`: give one of them another name",
@@ -144,18 +134,22 @@ impl Arms {
         Ok(claims)
     }
 
-    pub(super) fn of_plan(&self, options: &SuiteOptions) -> ArmsOfPlan {
-        let settings = json!({
-            "suite": options.suite.name(),
+    /// Preset of the arms that name no other.
+    pub(super) fn preset(&self, suite: Suite) -> &str {
+        self.preset.as_deref().unwrap_or(suite.default_preset().name())
+    }
+
+    /// Settings of the folder that holds all arms.
+    pub(super) fn settings(&self, suite: Suite) -> Value {
+        json!({
+            "suite": suite.name(),
             "arms": self.arm,
             "settings": self.settings,
             "preset": self.preset,
-        });
-        let preset = self.preset.clone().unwrap_or_else(|| options.preset.name().to_owned());
-        ArmsOfPlan { file: self.clone(), preset, settings }
+        })
     }
 
-    /// What the suite runs for every arm, not resolved.
+    /// The options of every arm, not resolved.
     pub(super) fn experiments(&self, options: &SuiteOptions) -> Result<Vec<SuiteOptions>> {
         let suite = options.suite;
         let model = match &options.model {
@@ -168,22 +162,18 @@ impl Arms {
         };
         let seeds = if options.seeds.is_empty() { &self.seeds } else { &options.seeds };
         let of = |arm: &Arm| {
-            let named = arm.preset.as_ref().or(self.preset.as_ref());
-            let named = named.map(|name| suite.preset(name)).transpose()?;
-            let method = MethodName::from_name(&arm.method).ok_or_else(|| {
-                UnknownName::new("method", &arm.method, MethodName::all().map(MethodName::key))
-            })?;
+            let preset = arm.preset.as_deref().unwrap_or(self.preset(suite));
             Ok(SuiteOptions {
                 arm: Some(arm.name.clone()),
-                // All rows, and no settings but those of the file.
+                // All rows, and only the settings of the file.
                 profile: Profile::Paper,
-                preset: named.unwrap_or(options.preset),
-                methods: vec![method],
+                preset: suite.preset(preset)?,
+                methods: vec![MethodName::named(&arm.method)?],
                 tasks: tasks.clone(),
                 seeds: seeds.clone(),
                 model: Some(model.clone()),
                 patches: vec![self.settings.clone(), arm.settings.clone()],
-                out: options.out.join(folder(&arm.name)),
+                out: options.out.join(arm_folder(&arm.name)),
                 ..options.clone()
             })
         };
@@ -191,16 +181,9 @@ impl Arms {
     }
 }
 
-/// Folder of an arm below the output folder: its name with nothing but letters, digits, points and dashes.
-pub(super) fn folder(name: &str) -> PathBuf {
-    let plain = |c: char| if c.is_ascii_alphanumeric() || c == '.' { c } else { '-' };
-    let name: String = name.to_lowercase().chars().map(plain).collect();
-    Path::new("arms").join(name)
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::{ArmsDryRun, Suite};
+    use super::super::ArmsDryRun;
     use super::*;
 
     #[test]

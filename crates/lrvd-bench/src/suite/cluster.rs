@@ -10,6 +10,7 @@
 //! setup = ["module load cuda/12.4"]
 //! ```
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -19,13 +20,11 @@ use minijinja::{Value, context};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::runs::{PlannedRun, levels};
+use super::runs::{PLAN_DIR, PlannedRun};
 use crate::error::Result;
 use crate::io::{create_dir, read_text, write_text};
 use crate::text::templates;
 
-/// Folder of the files of a plan, below the output folder.
-pub(super) const PLAN_DIR: &str = "plan";
 const SLURM: &str = include_str!("slurm.sh.jinja");
 const KUBERNETES: &str = include_str!("kubernetes.yaml.jinja");
 const LOGS_DIR: &str = "logs";
@@ -160,7 +159,7 @@ impl Cluster {
         }
     }
 
-    /// Returns an error for what the engine would misunderstand or silently leave out.
+    /// Rejects values that the engine would misread or silently drop.
     fn check(&self, engine: Engine, name: &str, out: &Path) -> Result<()> {
         let of_other = match engine {
             Engine::Slurm => ["namespace", "queue", "volume", "mount"],
@@ -223,6 +222,20 @@ impl Job {
         write_text(&path, &self.text)?;
         Ok(path)
     }
+}
+
+/// Indices of the runs that can be made at once, then of those that need one of these, and so on.
+fn levels(runs: &[PlannedRun]) -> Vec<Vec<usize>> {
+    let mut depths: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut levels: Vec<Vec<usize>> = Vec::new();
+    for run in runs {
+        let needed = run.needs.iter().filter_map(|id| depths.get(id.as_str()));
+        let depth = needed.max().map_or(0, |depth| depth + 1);
+        depths.insert(&run.id, depth);
+        levels.resize_with(levels.len().max(depth + 1), Vec::new);
+        levels[depth].push(run.index);
+    }
+    levels
 }
 
 /// `text` as one word of a shell.

@@ -1,4 +1,4 @@
-//! The report of whatever is finished: the same files from one process, an array of jobs, or several machines.
+//! The report of the finished runs: the same files from one process, an array of jobs, or several machines.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use anyhow::anyhow;
 use lrvd_burn::files::is_file;
 
-use super::plan::{Plan, now};
+use super::plan::Plan;
+use super::prepare::now;
+use super::runs::arm_folder;
 use crate::error::Result;
 use crate::io::{read_json, write_json_lines, write_text};
 use crate::record::{RankLine, Results, RunRecord, SCHEMA_VERSION, Tool};
@@ -19,7 +21,7 @@ use crate::settings::CheckpointChoice;
 
 #[derive(Clone, Debug)]
 pub struct SuiteOutcome {
-    /// Whether every run is complete; otherwise `--resume` continues.
+    /// `true` if every run is finished; otherwise `--resume` continues.
     pub complete: bool,
     pub finished: usize,
     pub planned: usize,
@@ -28,13 +30,13 @@ pub struct SuiteOutcome {
     pub verdicts: Vec<Verdict>,
 }
 
-/// What the files of an experiment hold, in part.
+/// Texts of the report, and its file.
 #[derive(Clone, Debug)]
 pub struct Headline {
     /// The headline table as text; `None` before the first row.
     pub table: Option<String>,
     pub comparison: Option<String>,
-    /// What the runs showed, in words: a sentence or two for every task.
+    /// Findings: a sentence or two for every task.
     pub verdict: Vec<String>,
     pub report: PathBuf,
 }
@@ -52,7 +54,7 @@ pub fn collect(out: &Path) -> Result<SuiteOutcome> {
             continue;
         };
         if !results.runs.is_empty() {
-            let folder = plan.place(out, place);
+            let folder = out.join(arm_folder(arm));
             still_there(&folder)?;
             write_summary(&folder, &results, &rows, None, None)?;
         }
@@ -83,11 +85,11 @@ pub fn collect(out: &Path) -> Result<SuiteOutcome> {
     let (summary, verdicts) = match &plan.arms {
         None => (write_summary(out, &results, &rows, published.as_ref(), None)?, Vec::new()),
         Some(arms) => {
-            results.config.clone_from(&arms.settings);
+            results.config = arms.settings(plan.suite);
             "arms".clone_into(&mut results.profile);
-            results.preset.clone_from(&arms.preset);
+            arms.preset(plan.suite).clone_into(&mut results.preset);
             let summary = Summary::new(&results, &rows, CheckpointChoice::Last);
-            let verdicts = judge(&summary, &arms.file.claims()?);
+            let verdicts = judge(&summary, &arms.claims()?);
             let pairs = render_pairs(&verdicts);
             write_text(&out.join("arms.csv"), &render_runs(&summary))?;
             results.notes.extend(verdicts.iter().map(|verdict| verdict.cells().join("; ")));
@@ -101,7 +103,8 @@ pub fn collect(out: &Path) -> Result<SuiteOutcome> {
 /// The finished rows of an experiment, in the order of the plan.
 fn experiment_results(plan: &Plan, place: usize, out: &Path) -> Result<(Results, RowScores)> {
     let experiment = &plan.experiments[place];
-    let (mut records, mut scores) = (Vec::new(), RowScores::default());
+    let mut records = Vec::new();
+    let mut scores = RowScores::default();
     let own = plan.runs.iter().filter(|run| run.experiment == place && !run.is_member);
     let mut planned: BTreeMap<String, BTreeMap<String, u64>> = BTreeMap::new();
     let rows = own.clone().count();
@@ -110,7 +113,7 @@ fn experiment_results(plan: &Plan, place: usize, out: &Path) -> Result<(Results,
         *methods.entry(run.method.name()).or_default() += 1;
     }
     for run in own {
-        let folder = out.join(plan.folder(run));
+        let folder = out.join(&run.folder);
         let path = folder.join(RECORD_FILE);
         if is_file(&path)? {
             let record: RunRecord = read_json(&path)?;
@@ -161,14 +164,14 @@ fn notes(complete: bool) -> Vec<String> {
 }
 
 /// Writes `results.json`, `ranks.jsonl`, the tables and the page into `out`. Both checkpoints have a CSV
-/// file; the printed table, `table.md` and the comparison speak of the one that the settings say to
-/// report. `below` stands below the table.
+/// file; the printed table, `table.md` and the comparison are of the one that the settings report. `footer` is text below the
+/// table.
 fn write_summary(
     out: &Path,
     results: &Results,
     rows: &RowScores,
     published: Option<&Published>,
-    below: Option<&str>,
+    footer: Option<&str>,
 ) -> Result<Headline> {
     write_text(&out.join("results.json"), &(serde_json::to_string_pretty(results)? + "\n"))?;
     let events = results.runs.iter().flat_map(|run| {
@@ -189,8 +192,8 @@ fn write_summary(
     let (lead, verdict) = (findings.lead(), findings.verdict());
     let mut markdown =
         format!("{lead}\n\n{}\n{}\n", render_markdown(summary), verdict.join("\n\n"));
-    if let Some(below) = below {
-        markdown = format!("{markdown}\n{below}");
+    if let Some(footer) = footer {
+        markdown = format!("{markdown}\n{footer}");
     }
     if let Some(comparison) = &comparison {
         markdown.push_str(&comparison.render_markdown());

@@ -1,43 +1,37 @@
 //! Whole reproductions: GLUE and the six reasoning sets, from data to report, in one process or in many.
 //!
-//! | file | what |
+//! | file | content |
 //! |---|---|
-//! | `kind` | the two suites with their defaults, and how much a profile runs |
-//! | `task` | a task of either suite, from files to token ids, with the questions of other sets |
-//! | `options`, `arms` | what the command line sets, resolved; patches of settings side by side |
-//! | `runs`, `plan` | all runs with what each needs; the files of a plan |
-//! | `dry_run` | runs, parameters and memory before anything is read |
-//! | `start` | from options to a plan on disk |
-//! | `worker`, `claim` | one run or all of them, and the state of each; which worker has which |
-//! | `one_run` | a run, an ensemble of runs |
-//! | `collect` | the report of whatever is finished |
+//! | `grid` | the two suites, their defaults in each profile, the options that change them |
+//! | `arms` | settings side by side, each an experiment |
+//! | `runs`, `plan` | runs with the runs that each needs; the files of a plan |
+//! | `prepare` | from options to a dry run, or to a plan on disk |
+//! | `data` | a task's token ids, and the questions of other sets |
+//! | `execute` | one run, or an ensemble of runs |
+//! | `worker` | one run or all of them, claims on runs, states of runs |
+//! | `collect` | the report of the finished runs |
 //! | `cluster` | jobs of Slurm and Kubernetes |
 
 mod arms;
-mod claim;
 mod cluster;
 mod collect;
-mod dry_run;
-mod kind;
-mod one_run;
-mod options;
+mod data;
+mod execute;
+mod grid;
 mod plan;
+mod prepare;
 mod runs;
-mod start;
-mod task;
 #[cfg(test)]
 mod tests;
 mod worker;
 
 pub use arms::Arms;
-pub use claim::WorkerName;
 pub use cluster::{Cluster, Engine, Job};
 pub use collect::{Headline, SuiteOutcome, collect};
-pub use dry_run::{ArmsDryRun, DryRun, PlannedMethod, PlannedModel};
-pub use kind::{Profile, Suite};
-pub use options::SuiteOptions;
+pub use grid::{Profile, Suite, SuiteOptions};
 pub use plan::{Plan, planned_runs};
+pub use prepare::{ArmsDryRun, DryRun, PlannedMethod, PlannedModel, write_plan};
 pub use runs::PlannedRun;
 pub use worker::{
-    DEAD_AFTER, RunState, RunStatus, Step, Worker, WorkerOptions, run_suite, status, write_plan,
+    DEAD_AFTER, RunState, RunStatus, Step, Worker, WorkerName, WorkerOptions, run_suite, status,
 };

@@ -1,10 +1,10 @@
-//! A sweep, and the files in which it is kept.
+//! The plan of a sweep, and the files in which it is kept.
 //!
-//! | file below `plan/` | what |
+//! | file below `plan/` | content |
 //! |---|---|
 //! | `plan.json` | the [`Plan`]: experiments with their resolved settings, model, data |
-//! | `runs.jsonl` | the manifest: one run on each line, in the order of a single process |
-//! | `claims/` | which worker makes which run, see `claim` |
+//! | `runs.jsonl` | one [`PlannedRun`] on each line, in the order of a single process |
+//! | `claims/` | claims of workers on runs, see `worker::claim` |
 //! | `failed/` | errors of runs, one file each |
 
 use std::collections::BTreeMap;
@@ -14,29 +14,42 @@ use anyhow::{anyhow, bail};
 use lrvd_burn::files::is_file;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
 
-use super::arms::{Arms, ArmsOfPlan, folder as arm_folder};
-use super::cluster::PLAN_DIR;
-use super::kind::{Matching, Profile, Suite};
-use super::options::SuiteOptions;
-use super::runs::{PlannedRun, add_runs};
+use super::arms::Arms;
+use super::grid::{Matching, Profile, Suite, SuiteOptions};
+use super::runs::{PLAN_DIR, PlannedRun, experiment_runs, needed, number};
 use crate::error::Result;
 use crate::io::{
     JsonLayout, create_dir, read_lines, read_versioned, sha256_text, write_json, write_json_lines,
 };
-use crate::memory::Sizes;
-use crate::method::MethodName;
 use crate::record::{ModelRecord, TaskData};
-use crate::run::{CLAIMS_DIR, RECORD_FILE, file_hashes};
+use crate::run::{CLAIMS_DIR, file_hashes};
 use crate::settings::Config;
 use crate::task::Task;
 
-pub(super) const SCHEMA: u32 = 2;
+pub(super) const SCHEMA: u32 = 3;
 const PLAN_FILE: &str = "plan.json";
 const RUNS_FILE: &str = "runs.jsonl";
 const ID_DIGITS: usize = 16;
+
+/// The options of every arm, or the only ones, resolved.
+pub(super) fn experiments(
+    options: &SuiteOptions,
+    arms: Option<&Arms>,
+) -> Result<Vec<SuiteOptions>> {
+    let all = arms.map_or_else(|| Ok(vec![options.clone()]), |arms| arms.experiments(options))?;
+    all.into_iter().map(|own| own.clone().resolved().map_err(|e| own.in_arm(e))).collect()
+}
+
+/// The runs of the suite, or of its `arms`, before data and weights are read.
+pub fn planned_runs(options: &SuiteOptions, arms: Option<&Arms>) -> Result<Vec<PlannedRun>> {
+    let mut runs = Vec::new();
+    for own in &experiments(options, arms)? {
+        runs.extend(experiment_runs(own)?);
+    }
+    number(&mut runs);
+    Ok(runs)
+}
 
 /// An arm, or the whole suite: everything that its runs have in common.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -50,7 +63,41 @@ pub(super) struct Experiment {
     pub data: BTreeMap<String, TaskData>,
 }
 
-/// A whole sweep: what a worker must know to make any of its runs, and what a report says of all of them.
+impl Experiment {
+    /// Replaces the provisional ids of its `runs` by hashes of everything that they depend on: the settings but the lists that may
+    /// grow, the files of their task, and not the places of files, which count by their content.
+    pub(super) fn identify(&self, runs: &mut [PlannedRun]) {
+        let hash = |run: &PlannedRun| {
+            let mut settings = self.settings.clone();
+            if let Some(settings) = settings.as_object_mut() {
+                for other in ["tasks", "methods", "seeds", "model", "data_dir"] {
+                    settings.remove(other);
+                }
+                let files = json!(hashes(&self.settings, run.task));
+                settings.insert("data_files".to_owned(), files);
+            }
+            let PlannedRun { arm, task, method, seed, is_member, .. } = run;
+            let text = json!([settings, arm, task.name(), method, seed, is_member]).to_string();
+            sha256_text(&text)[..ID_DIGITS].to_owned()
+        };
+        let ids: BTreeMap<String, String> =
+            runs.iter().map(|run| (run.id.clone(), hash(run))).collect();
+        for run in runs {
+            for id in std::iter::once(&mut run.id).chain(&mut run.needs) {
+                if let Some(hash) = ids.get(id) {
+                    id.clone_from(hash);
+                }
+            }
+        }
+    }
+}
+
+/// Hashes of the files of `task`, in ascending order.
+pub(super) fn hashes(settings: &Value, task: Task) -> Vec<&str> {
+    file_hashes(&settings["data_files"][task.name()])
+}
+
+/// A whole sweep: everything that a worker needs to make any of its runs, and a report to describe them.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Plan {
@@ -58,7 +105,7 @@ pub struct Plan {
     pub(super) suite: Suite,
     pub(super) profile: Profile,
     pub(super) device: String,
-    /// Folder or repository; `None` for the profile's own.
+    /// Folder or repository; `None` for that of the profile.
     pub(super) model: Option<String>,
     /// `None` for the generated data in the output folder.
     pub(super) data_dir: Option<PathBuf>,
@@ -68,54 +115,18 @@ pub struct Plan {
     pub(super) git_revision: Option<String>,
     pub(super) started_at: String,
     pub(super) backbone: ModelRecord,
-    pub(super) arms: Option<ArmsOfPlan>,
+    pub(super) arms: Option<Arms>,
     pub(super) experiments: Vec<Experiment>,
     #[serde(skip)]
     pub runs: Vec<PlannedRun>,
 }
 
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Line {
-    index: usize,
-    id: String,
-    arm: Option<String>,
-    task: Task,
-    method: MethodName,
-    seed: u64,
-    member: bool,
-    needs: Vec<String>,
-    steps: usize,
-    /// Estimated, at the peak.
-    memory_gib: f64,
-    folder: PathBuf,
-}
-
 impl Plan {
-    pub(super) fn write(&self, out: &Path, sizes: &[Sizes]) -> Result<()> {
+    pub(super) fn write(&self, out: &Path) -> Result<()> {
         let folder = out.join(PLAN_DIR);
         create_dir(&folder.join(CLAIMS_DIR))?;
         write_json(&folder.join(PLAN_FILE), self, JsonLayout::Pretty)?;
-        let lines = self.runs.iter().enumerate().map(|(index, run)| {
-            let sizes = &sizes[run.experiment];
-            let trained = sizes.trained(run.method, None);
-            let memory = trained.map_or(0.0, |trained| sizes.memory(trained).total());
-            let is_trained = !run.is_combined();
-            Line {
-                index,
-                id: run.id.clone(),
-                arm: run.arm.clone(),
-                task: run.task,
-                method: run.method,
-                seed: run.seed,
-                member: run.is_member,
-                needs: run.needs.iter().map(|&place| self.runs[place].id.clone()).collect(),
-                steps: self.steps(run),
-                memory_gib: if is_trained { memory } else { 0.0 },
-                folder: self.folder(run),
-            }
-        });
-        write_json_lines(&folder.join(RUNS_FILE), lines)
+        write_json_lines(&folder.join(RUNS_FILE), self.runs.iter())
     }
 
     /// The plan of the output folder `out`.
@@ -129,60 +140,33 @@ impl Plan {
         }
         let mut plan: Self = read_versioned(&folder.join(PLAN_FILE), SCHEMA)?;
         let path = folder.join(RUNS_FILE);
-        for (place, line) in read_lines::<Line>(&path)?.into_iter().enumerate() {
-            let of_line =
-                |what: String| anyhow!("`{}`, line {}: {what}", path.display(), place + 1);
-            let is_of = |experiment: &Experiment| experiment.arm == line.arm;
-            let experiment = plan.experiments.iter().position(is_of);
-            let experiment = experiment.ok_or_else(|| of_line(format!("no arm {:?}", line.arm)))?;
-            let place = |id: &String| plan.runs.iter().position(|run| run.id == *id);
-            let missing = |id: &String| of_line(format!("no run `{id}` before this one"));
-            let needs = line.needs.iter().map(|id| place(id).ok_or_else(|| missing(id)));
-            let run = PlannedRun {
-                experiment,
-                task: line.task,
-                method: line.method,
-                seed: line.seed,
-                is_member: line.member,
-                needs: needs.collect::<Result<_>>()?,
-                arm: line.arm,
-                id: line.id,
-            };
-            plan.runs.push(run);
+        for (place, run) in read_lines::<PlannedRun>(&path)?.into_iter().enumerate() {
+            let in_line =
+                |text: String| anyhow!("`{}`, line {}: {text}", path.display(), place + 1);
+            if run.index != place {
+                return Err(in_line(format!("expected index {place}, found {}", run.index)));
+            }
+            let is_own = |experiment: &Experiment| experiment.arm == run.arm;
+            let experiment = plan.experiments.iter().position(is_own);
+            let experiment = experiment.ok_or_else(|| in_line(format!("no arm {:?}", run.arm)))?;
+            let is_missing = |id: &&String| plan.runs.iter().all(|other| other.id != **id);
+            if let Some(id) = run.needs.iter().find(is_missing) {
+                return Err(in_line(format!("no run `{id}` before this one")));
+            }
+            plan.runs.push(PlannedRun { experiment, ..run });
         }
         Ok(plan)
     }
 
-    /// Folder of an experiment: the output folder `out`, or that of its arm.
-    pub(super) fn place(&self, out: &Path, experiment: usize) -> PathBuf {
-        let arm = self.experiments[experiment].arm.as_ref();
-        arm.map_or_else(|| out.to_owned(), |arm| out.join(arm_folder(arm)))
-    }
-
-    pub fn folder(&self, run: &PlannedRun) -> PathBuf {
-        let folder = run.folder();
-        run.arm.as_ref().map_or_else(|| folder.clone(), |arm| arm_folder(arm).join(&folder))
-    }
-
-    pub(super) fn is_finished(&self, out: &Path, run: &PlannedRun) -> bool {
-        out.join(self.folder(run)).join(RECORD_FILE).is_file()
-    }
-
     /// The first run that `run` needs and that is not finished.
-    pub(super) fn missing(&self, out: &Path, run: &PlannedRun) -> Option<&PlannedRun> {
-        let mut needed = run.needs.iter().map(|&place| &self.runs[place]);
-        needed.find(|run| !self.is_finished(out, run))
-    }
-
-    /// Optimiser steps; 0 for a row that is made from other runs.
-    pub(super) fn steps(&self, run: &PlannedRun) -> usize {
-        run.steps(&self.experiments[run.experiment].config)
+    pub(super) fn missing<'a>(&'a self, out: &Path, run: &'a PlannedRun) -> Option<&'a PlannedRun> {
+        needed(&self.runs, run).find(|run| !run.is_finished(out))
     }
 
     /// Folder of the run that events call `label`, below the output folder.
     pub fn folder_of(&self, label: &str) -> PathBuf {
         let run = self.runs.iter().find(|run| run.label() == label);
-        run.map(|run| self.folder(run)).unwrap_or_default()
+        run.map(|run| run.folder.clone()).unwrap_or_default()
     }
 
     /// Place of the run with this number or id.
@@ -195,48 +179,4 @@ impl Plan {
             )
         })
     }
-}
-
-/// The options of every arm, or the only ones, resolved.
-pub(super) fn experiments(
-    options: &SuiteOptions,
-    arms: Option<&Arms>,
-) -> Result<Vec<SuiteOptions>> {
-    let all = arms.map_or_else(|| Ok(vec![options.clone()]), |arms| arms.experiments(options))?;
-    all.into_iter().map(|own| own.clone().resolved().map_err(|e| own.in_arm(e))).collect()
-}
-
-/// The runs of the suite, or of its `arms`, without ids: nothing is read.
-pub fn planned_runs(options: &SuiteOptions, arms: Option<&Arms>) -> Result<Vec<PlannedRun>> {
-    let mut runs = Vec::new();
-    for (place, own) in experiments(options, arms)?.iter().enumerate() {
-        add_runs(&mut runs, place, own)?;
-    }
-    Ok(runs)
-}
-
-/// Hash of what a run depends on: everything in the settings but the lists that may grow, the files of other tasks, and the
-/// places of files, which count by their content.
-pub(super) fn id(experiment: &Experiment, run: &PlannedRun) -> String {
-    let mut settings = experiment.settings.clone();
-    let key = run.task.name();
-    if let Some(settings) = settings.as_object_mut() {
-        for other in ["tasks", "methods", "seeds", "model", "data_dir"] {
-            settings.remove(other);
-        }
-        settings.insert("data_files".to_owned(), json!(hashes(&experiment.settings, run.task)));
-    }
-    let text = json!([settings, run.arm, key, run.method, run.seed, run.is_member]).to_string();
-    sha256_text(&text)[..ID_DIGITS].to_owned()
-}
-
-/// Hashes of the files of `task`, in ascending order.
-pub(super) fn hashes(settings: &Value, task: Task) -> Vec<&str> {
-    file_hashes(&settings["data_files"][task.name()])
-}
-
-pub(super) fn now() -> String {
-    let now = OffsetDateTime::now_utc().truncate_to_second();
-    // Fails for years beyond 9999 only.
-    now.format(&Rfc3339).unwrap_or_default()
 }

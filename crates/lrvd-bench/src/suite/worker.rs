@@ -1,5 +1,7 @@
-//! The runs of a plan: made by workers, one or all that can be made, and what has become of them. A single process, a job array
-//! and several machines use this one way.
+//! Workers, which make the runs of a plan: one, or all that can be made. A single process, a job array and several machines
+//! use them alike. `status` lists the states of the runs.
+
+mod claim;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,16 +18,17 @@ use lrvd_burn::train::latest_checkpoint;
 use serde::Serialize;
 use tracing::debug;
 
+pub use claim::WorkerName;
+use claim::{ClaimAttempt, Claims};
+
 use super::arms::Arms;
-use super::claim::{Claims, Taken, WorkerName};
-use super::cluster::PLAN_DIR;
 use super::collect::{SuiteOutcome, collect};
-use super::one_run::{Records, RunInput};
-use super::options::SuiteOptions;
+use super::data::{ReadyTask, Tasks, data_files, load};
+use super::execute::{Records, RunInput};
+use super::grid::SuiteOptions;
 use super::plan::{Plan, hashes};
-use super::runs::PlannedRun;
-use super::start::{Started, open_backbone, start};
-use super::task::{ReadyTask, Tasks, data_files, load};
+use super::prepare::{Started, open_backbone, start};
+use super::runs::{PLAN_DIR, PlannedRun, needed};
 use crate::backbone::Backbone;
 use crate::error::{Error, Kind, Result, kind_of};
 use crate::io::{cannot, create_dir, read_json, write_text};
@@ -36,10 +39,10 @@ use crate::run::{
 };
 
 const FAILED_DIR: &str = "failed";
-/// Between two looks at what other workers have finished.
+/// Time between two looks at the runs of other workers.
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
 
-/// Time without a sign of life after which a worker counts as dead by default.
+/// Time without a heartbeat after which a worker counts as dead by default.
 pub const DEAD_AFTER: Duration = Duration::from_mins(5);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,7 +50,7 @@ pub enum Step {
     Done,
     Needs(String),
     Claimed(String),
-    /// A process of this machine that gave no sign of life still has the lock on the folder.
+    /// A process of this machine without heartbeats still has the lock on the folder.
     InUse(String),
     /// A stop request ended it after a checkpoint.
     Stopped,
@@ -56,9 +59,9 @@ pub enum Step {
 #[derive(Clone, Debug)]
 pub struct WorkerOptions {
     pub name: WorkerName,
-    /// Time without a sign of life after which another worker counts as dead.
+    /// Time without a heartbeat after which another worker counts as dead.
     pub dead_after: Duration,
-    /// Whether other runs are made after one has failed.
+    /// `true` if other runs are made after one has failed.
     pub continues: bool,
 }
 
@@ -84,8 +87,9 @@ impl<'a> Worker<'a> {
     pub fn open(out: &Path, options: WorkerOptions, stop: &'a AtomicBool) -> Result<Self> {
         let WorkerOptions { name, dead_after, continues } = options;
         let claims = claims(out, name, dead_after);
-        let (plan, tasks) = (Plan::read(out)?, Tasks::default());
+        let plan = Plan::read(out)?;
         still_there(out)?;
+        let tasks = Tasks::default();
         Ok(Self { out: out.to_owned(), plan, model: None, tasks, claims, continues, stop })
     }
 
@@ -93,14 +97,16 @@ impl<'a> Worker<'a> {
         &self.plan
     }
 
-    /// Makes every run that is not finished and that no other worker has, and waits for what these need.
+    /// Makes every run that is not finished and that no other worker has, and waits for the runs that these need.
     pub fn run_all(&mut self, sink: &mut dyn FnMut(&Event)) -> Result<Step> {
         let runs = self.plan.runs.len();
-        let (mut open, mut failed): (Vec<usize>, Option<Error>) = ((0..runs).collect(), None);
+        let mut open: Vec<usize> = (0..runs).collect();
+        let mut failed: Option<Error> = None;
         let mut noted = BTreeSet::new();
         while !open.is_empty() {
             let before = open.len();
-            let (mut left, mut waits) = (Vec::new(), false);
+            let mut left = Vec::new();
+            let mut waits = false;
             for index in std::mem::take(&mut open) {
                 match self.run(index, sink) {
                     Ok(Step::Done) => {}
@@ -144,31 +150,31 @@ impl<'a> Worker<'a> {
         kind_of(error) != Some(Kind::Unavailable) && !self.stop.load(Ordering::Relaxed)
     }
 
-    /// Makes the run at `index`, unless it is finished: then nothing is to be done.
+    /// Makes the run at `index`, unless it is finished.
     pub fn run(&mut self, index: usize, sink: &mut dyn FnMut(&Event)) -> Result<Step> {
         let run = self.plan.runs[index].clone();
-        let place = self.plan.place(&self.out, run.experiment);
+        let place = run.experiment_folder(&self.out);
         still_there(&place)?;
-        let is_finished = self.plan.is_finished(&self.out, &run);
+        let is_finished = run.is_finished(&self.out);
         if !is_finished && let Some(needed) = self.missing(&run)? {
             return Ok(Step::Needs(needed));
         }
         let claims = self.claims.clone();
         let claim = match claims.take(&run.id)? {
-            Taken::Own(claim) => claim,
-            Taken::Other(_) if is_finished => return Ok(Step::Done),
-            Taken::Other(who) => return Ok(Step::Claimed(who)),
+            ClaimAttempt::Won(claim) => claim,
+            ClaimAttempt::Lost(_) if is_finished => return Ok(Step::Done),
+            ClaimAttempt::Lost(holder) => return Ok(Step::Claimed(holder)),
         };
         debug!(run = %run.label(), id = %run.id, "claimed");
         claim.warning().into_iter().for_each(|text| sink(&Event::Note(text)));
         let failed = failed_file(&self.out, &run);
         let stop = self.stop;
-        match claim.hold(stop, |own_stop| self.make(index, &run, &place, own_stop, sink)) {
+        match claim.hold(stop, |own_stop| self.make(&run, own_stop, sink)) {
             Ok(None) => {
                 let silent = self.claims.dead_after.as_secs();
                 let label = run.label();
                 sink(&Event::Note(format!(
-                    "{label}: another worker took it over, this one gave no sign of life for {silent} s"
+                    "{label}: lost the claim, no heartbeat for {silent} s, another worker took it over"
                 )));
                 Ok(Step::Claimed("another worker".to_owned()))
             }
@@ -182,7 +188,7 @@ impl<'a> Worker<'a> {
                 Ok(Step::InUse(format!("{}: {error:#}", run.label())))
             }
             Err(error) => {
-                // What a later start may find possible is no failure of the run.
+                // An error that a later start may not meet is not a failure of the run.
                 let is_final = kind_of(&error) != Some(Kind::Unavailable);
                 if is_final && still_there(&place).is_ok() {
                     create_dir(&self.out.join(PLAN_DIR).join(FAILED_DIR))?;
@@ -209,18 +215,15 @@ impl<'a> Worker<'a> {
 
     fn make(
         &mut self,
-        index: usize,
         run: &PlannedRun,
-        place: &Path,
         stop: &AtomicBool,
         sink: &mut dyn FnMut(&Event),
     ) -> Result<Step> {
-        let folder = place.join(run.folder());
+        let folder = self.out.join(&run.folder);
         let record = folder.join(RECORD_FILE);
         if record.is_file() {
             clear(&folder)?;
-            // A kill at the end of a run leaves no last line in the metrics of a single process. A row made of others has
-            // no lines.
+            // A kill at the end of a run leaves no last line in the metrics of a single process. A combined row has no lines.
             if !self.continues && !run.is_combined() {
                 let record: RunRecord = read_json(&record)?;
                 let goal = &self.task(run)?.prepared.goal;
@@ -233,22 +236,25 @@ impl<'a> Worker<'a> {
         let model = self.model()?;
         let (backbone, device) = &*model;
         let task = self.task(run)?;
-        let needed = self.needed(run)?;
+        let records = needed(&self.plan.runs, run).map(|run| {
+            let record = read_json(&self.out.join(&run.folder).join(RECORD_FILE))?;
+            Ok((run.clone(), record))
+        });
         let input = RunInput {
             run,
-            needed: &needed,
+            needed: &records.collect::<Result<Records>>()?,
             plan: &self.plan,
             backbone,
             device,
             task: &task,
-            out: place,
+            out: &self.out,
             stop,
         };
         if run.is_combined() {
             input.combine()?;
             return Ok(Step::Done);
         }
-        let made = input.train((index + 1, self.plan.runs.len()), sink)?;
+        let made = input.train((run.index + 1, self.plan.runs.len()), sink)?;
         Ok(if made.is_some() { Step::Done } else { Step::Stopped })
     }
 
@@ -271,7 +277,8 @@ impl<'a> Worker<'a> {
 
     fn task(&mut self, run: &PlannedRun) -> Result<Rc<ReadyTask>> {
         let model = self.model()?;
-        let (plan, backbone) = (&self.plan, &model.0);
+        let plan = &self.plan;
+        let backbone = &model.0;
         let experiment = &plan.experiments[run.experiment];
         let data_dir = plan.data_dir.clone().unwrap_or_else(|| self.out.join(DATA_DIR));
         self.tasks.get(run.experiment, run.task, || {
@@ -284,14 +291,6 @@ impl<'a> Worker<'a> {
             }
             Ok(ready)
         })
-    }
-
-    fn needed(&self, run: &PlannedRun) -> Result<Records> {
-        let needed = run.needs.iter().map(|&place| &self.plan.runs[place]);
-        let read = |run: &PlannedRun| {
-            Ok((run.clone(), read_json(&self.out.join(self.plan.folder(run)).join(RECORD_FILE))?))
-        };
-        needed.map(read).collect()
     }
 }
 
@@ -320,21 +319,12 @@ pub fn run_suite(
     collect(&options.out)
 }
 
-/// Writes the plan of the suite, or of its `arms`, for workers.
-pub fn write_plan(
-    options: &SuiteOptions,
-    arms: Option<&Arms>,
-    sink: &mut dyn FnMut(&Event),
-) -> Result<Plan> {
-    Ok(start(options, arms, None, sink)?.plan)
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RunState {
     Finished,
     Running,
-    /// With a checkpoint to continue from, and no worker.
+    /// Without a worker, with a checkpoint to continue from.
     Interrupted,
     Failed,
     Waiting,
@@ -347,25 +337,24 @@ pub struct RunStatus {
     pub id: String,
     pub run: String,
     pub state: RunState,
-    /// Of its newest checkpoint; those that it took once it is finished.
+    /// Step of its newest checkpoint; of a finished run its last one.
     pub step: usize,
     pub steps: usize,
-    /// Its worker, what it waits for, or why it failed.
+    /// Its worker, the run that it waits for, or the error that ended it.
     pub note: String,
 }
 
-/// What has become of every run of the plan in `out`. `name` is the one who looks, and `dead_after` the time after which a
-/// silent worker counts as dead.
+/// States of all runs of the plan in `out`. `name` is the process that looks, and `dead_after` the time after which a silent
+/// worker counts as dead.
 pub fn status(out: &Path, name: WorkerName, dead_after: Duration) -> Result<Vec<RunStatus>> {
     let plan = Plan::read(out)?;
     let claims = claims(out, name, dead_after);
-    let of = |(index, run): (usize, &PlannedRun)| {
-        let folder = out.join(plan.folder(run));
-        let steps = plan.steps(run);
+    let of = |run: &PlannedRun| {
+        let folder = out.join(&run.folder);
         let newest = latest_checkpoint(&folder.join(CHECKPOINT_DIR))?;
         let step = newest.as_deref().and_then(Path::file_name).and_then(|name| name.to_str());
         let step = step.and_then(|name| name.rsplit('-').next()?.parse().ok()).unwrap_or(0);
-        let (state, note) = if plan.is_finished(out, run) {
+        let (state, note) = if run.is_finished(out) {
             (RunState::Finished, String::new())
         } else if let Some(worker) = claims.living(&run.id)? {
             (RunState::Running, worker)
@@ -385,8 +374,15 @@ pub fn status(out: &Path, name: WorkerName, dead_after: Duration) -> Result<Vec<
             }
             _ => step,
         };
-        let (id, run) = (run.id.clone(), run.label());
-        Ok(RunStatus { index, id, run, state, step, steps, note })
+        Ok(RunStatus {
+            index: run.index,
+            id: run.id.clone(),
+            run: run.label(),
+            state,
+            step,
+            steps: run.steps,
+            note,
+        })
     };
-    plan.runs.iter().enumerate().map(of).collect()
+    plan.runs.iter().map(of).collect()
 }

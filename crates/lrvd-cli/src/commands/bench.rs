@@ -9,7 +9,6 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, bail};
 use clap::{ArgAction, Args, Subcommand};
 use lrvd_bench::Result;
-use lrvd_bench::UnknownName;
 use lrvd_bench::adapter::named_at;
 use lrvd_bench::method::MethodName;
 use lrvd_bench::suite::{
@@ -413,9 +412,7 @@ fn options(suite: Suite, device: String, arguments: SuiteArguments) -> Result<Su
             methods.extend(MethodName::all());
             continue;
         }
-        methods.push(MethodName::from_name(name).ok_or_else(|| {
-            UnknownName::new("method", name, MethodName::all().map(MethodName::key))
-        })?);
+        methods.push(MethodName::named(name)?);
     }
     // Workers have other working directories.
     let lasting = |path: PathBuf| if plans { std::path::absolute(path) } else { Ok(path) };

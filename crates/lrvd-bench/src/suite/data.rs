@@ -1,9 +1,8 @@
-//! A task of either suite: from files to token ids, with what a record says of its data, and the questions of other sets (out of
-//! distribution).
+//! Data of a task: from files to token ids, the record of its files, and the questions of other sets (out of distribution).
 //!
-//! Other sets are asked twice. With the labels of the trained set, so that uncertainties are of the same number of classes:
-//! the areas under the ROC curve. With the other set's own labels, as published (five letters of ARC for a model trained
-//! on the four of `OpenBookQA`): accuracy, likelihood and calibration.
+//! Questions of other sets are evaluated twice. With the labels of the trained set, so that uncertainties have the same number
+//! of classes: the areas under the ROC curve. With the labels of the other set, as published (five letters of ARC for a model
+//! trained on the four of `OpenBookQA`): accuracy, likelihood and calibration.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -16,8 +15,8 @@ use lrvd_core::metrics::auroc;
 use lrvd_models::AutoModel;
 use serde_json::{Map, Value, json};
 
-use super::kind::{Profile, Suite};
-use crate::backbone::{Architecture, Backbone};
+use super::grid::{Profile, Suite, wording};
+use crate::backbone::Backbone;
 use crate::data::batch::TokenExamples;
 use crate::data::{
     self, AnswerToken, Dataset, InputForm, LLAMA_2_LABELS, Origin, PreparedTask, QuestionForm,
@@ -48,7 +47,7 @@ pub(super) struct Tasks {
 }
 
 impl Tasks {
-    /// `task` as `experiment` has it, loaded by `load` if it is not there.
+    /// The data of `task` in `experiment`, read by `load` the first time.
     pub(super) fn get(
         &mut self,
         experiment: usize,
@@ -67,20 +66,8 @@ impl Tasks {
     }
 }
 
-/// How a model of this kind is asked for the classes of a GLUE task; questions have their prompts.
-pub(super) fn wording(
-    task: Task,
-    architecture: &Architecture,
-    config: &Config,
-) -> Result<Option<Wording>> {
-    if task.is_question() {
-        return Ok(None);
-    }
-    architecture.wording(&config.wording, &task.goal(), Some(task), task.is_pair())
-}
-
-/// Whether its input is one of a saved classifier: a text, a pair, or a question with choices.
-pub(super) fn is_kept(task: Task, config: &Config) -> bool {
+/// `true` if a saved classifier can read its input: a text, a pair, or a question with choices.
+pub(super) fn is_saved(task: Task, config: &Config) -> bool {
     !task.is_question() || QuestionForm::of(task, config.prompt).is_some()
 }
 
@@ -97,15 +84,16 @@ pub(super) fn load(
     let cut = data.limit(config.validation_rows);
     data.notes.extend(drawn.into_iter().chain(cut));
     let wording = wording(task, architecture, config)?;
-    let (length, task_goal) = (config.max_length, task.goal());
+    let length = config.max_length;
+    let task_goal = task.goal();
     let (reader, goal) = if task.is_question() {
         // The protocol drops an incomplete batch from both splits.
         let dropped = match config.last_batch {
             LastBatch::Keep => 0,
             LastBatch::Drop => data.validation.rows() % config.batch_size,
         };
-        let (whole, origin) = (data.validation.rows() - dropped, data.validation.origin);
-        let cut = data.limit(Some(whole));
+        let origin = data.validation.origin;
+        let cut = data.limit(Some(data.validation.rows() - dropped));
         data.notes.extend(cut);
         data.validation.origin = origin;
         let labels = config.prompt.labels(task);
@@ -127,8 +115,8 @@ pub(super) fn load(
     Ok(ReadyTask { task, prepared, data: task_data(&data, task), ood })
 }
 
-/// The other sets that models of a task are shown (the two of ARC for `OpenBookQA`, the pair of the published experiment),
-/// and what a reader must know of them, also that the files of one are not there.
+/// The other sets that models of a task answer (the two of ARC for `OpenBookQA`, the pair of the published experiment), and
+/// notes on them, among these missing files.
 fn ood_sets(
     task: (Task, &PreparedTask),
     data_dir: &Path,
@@ -136,9 +124,10 @@ fn ood_sets(
     config: &Config,
     profile: Profile,
 ) -> Result<(Vec<OodSet>, Vec<String>)> {
-    let (mut found, mut notes) = (Vec::new(), Vec::new());
+    let mut found = Vec::new();
+    let mut notes = Vec::new();
     let sets: &[Task] = if task.0 == Task::Obqa { &[Task::ArcE, Task::ArcC] } else { &[] };
-    // Every number of draws answers them twice, by the labels of either set.
+    // They are answered twice at every number of draws, with the labels of either set.
     let rows = if profile == Profile::Quick { QUICK_ROWS } else { usize::MAX };
     for &set in sets {
         match data::load(data_dir, set, None) {
@@ -156,8 +145,8 @@ fn ood_sets(
     Ok((found, notes))
 }
 
-/// Rejects what would make a run incomparable with published ones: under the paper's profile a label
-/// of several tokens, and of a model that is called Llama-2 any token but Llama-2's.
+/// Returns an error for labels with which a run could not be compared with published ones: in the paper's profile labels of
+/// several tokens, and for a model called Llama-2 other tokens than Llama-2's.
 fn check_labels(answers: &[AnswerToken], backbone: &Backbone, profile: Profile) -> Result<()> {
     if profile == Profile::Paper {
         require_single(&backbone.tokenizer, answers)?;
@@ -223,19 +212,19 @@ pub(super) fn data_files<'a>(tasks: impl Iterator<Item = &'a ReadyTask>) -> Valu
     tasks.map(|task| (task.task.name().to_owned(), files(task))).collect::<Map<_, _>>().into()
 }
 
-/// Mutual information, nats, up to which members are the same model: what rounding leaves of 0.
+/// Mutual information, nats, up to which members are the same model: rounding errors of 0.
 const SAME: f64 = 1e-12;
 
 /// Largest number of questions of another set in the quick profile.
 const QUICK_ROWS: usize = 100;
 
-/// What is recorded of the answers to other sets, by set.
+/// Records of the answers to other sets, by set.
 pub(super) type OodRecords = BTreeMap<String, ByDraws<OodRecord>>;
 
 /// Questions of another set, answered with the labels of the trained one.
 pub(super) struct OodSet {
     set: Task,
-    /// The trained task with the other set's questions for its validation split.
+    /// The trained task with the other set's questions as validation split.
     questions: PreparedTask,
     /// The same questions with their set's labels, if those differ and are tokens.
     letters: Option<PreparedTask>,
@@ -245,7 +234,7 @@ pub(super) struct OodSet {
 
 impl OodSet {
     /// The first `rows` validation questions of another set: in the form of `task` and with its labels, and with those of the
-    /// other set (five letters for a model trained on four) if those are others and tokens.
+    /// other set (five letters for a model trained on four) if these differ and are tokens.
     pub(super) fn new(
         (task, prepared): (Task, &PreparedTask),
         (set, mut other): (Task, Dataset),
@@ -254,7 +243,8 @@ impl OodSet {
         rows: usize,
     ) -> Result<Self> {
         other.validation.examples.truncate(rows);
-        let (architecture, prompt) = (&backbone.architecture, config.prompt);
+        let architecture = &backbone.architecture;
+        let prompt = config.prompt;
         let (own, theirs) = (prompt.labels(task), prompt.labels(set));
         if own.iter().zip(theirs).any(|(own, other)| own != other) {
             bail!(
@@ -289,15 +279,15 @@ impl OodSet {
         Ok(Self { set, questions, letters, same_labels, notes })
     }
 
-    /// Questions that a model answers, those with other labels twice.
+    /// Number of questions that a model answers, those with other labels twice.
     pub(super) fn rows(&self) -> usize {
         let lettered = self.letters.as_ref().map_or(0, |letters| letters.validation.len());
         self.questions.validation.len() + lettered
     }
 
-    /// Writes what `ask` answers to the questions, and to those with other labels where it does, into `folder`; returns
-    /// what is recorded of it beside the run's `own` answers. `ask` receives the name of the file as well, and whether
-    /// the labels are the other set's.
+    /// Writes the answers of `ask` to the questions, and to those with other labels if it has any, into `folder`; returns
+    /// their records. `own` are the answers of the run to its task. `ask` also receives the name of the file, and `true` for
+    /// the labels of the other set.
     fn answered(
         &self,
         own: &ByDraws<Scored>,
@@ -320,9 +310,9 @@ impl OodSet {
         self.records(own, &theirs, &lettered)
     }
 
-    /// For every number of draws: how well entropy and mutual information separate these questions (the
-    /// positive class), answered as `theirs`, from the run's own ones, answered as `own`; and how good the answers by the
-    /// other set's labels are, `lettered` where they are others.
+    /// Records for every number of draws: areas under the ROC curve of entropy and mutual information, which separate these
+    /// questions (the positive class), answered by `theirs`, from the task's, answered by `own`; and metrics of the answers
+    /// with the other set's labels, which are `lettered` if those differ.
     fn records(
         &self,
         own: &ByDraws<Scored>,
@@ -355,7 +345,7 @@ impl OodSet {
     }
 }
 
-/// What is recorded of every set, whose questions are answered by `ask` as in [`OodSet::answered`].
+/// Records of every set, whose questions are answered by `ask` as in [`OodSet::answered`].
 pub(super) fn ood_records(
     sets: &[OodSet],
     own: &ByDraws<Scored>,
@@ -367,7 +357,7 @@ pub(super) fn ood_records(
     sets.iter().map(of).collect()
 }
 
-/// Shows every other set to a trained run whose own answers are `own`.
+/// Answers of a trained run to every other set; `own` are its answers to its task.
 pub(super) fn ood_answers(
     context: &RunContext<'_>,
     (name, run, temperatures): (MethodName, &RunState, &Temperatures),

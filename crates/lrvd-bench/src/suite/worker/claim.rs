@@ -1,13 +1,13 @@
 //! Claims: several workers on one file system make every run once.
 //!
 //! A claim is a file `claims/ID.N` that its worker creates (`create_new`, which exactly one process can), rewrites as a
-//! heartbeat, and removes in the end. The claim of a dead worker is taken over by creating `ID.N+1`, of which again only one
-//! worker is capable; a worker that was only suspended finds the later file at its next heartbeat, stops this run and continues
+//! heartbeat, and removes in the end. The claim of a dead worker is taken over by creating `ID.N+1`, which
+//! again only one worker can create; a worker that was only suspended finds the later file at its next heartbeat, stops this run and continues
 //! with others.
 //!
 //! A worker is dead if its file has not been rewritten for a while by the clock of the file system, or sooner, if it ran on
-//! this kernel and its lock on the file is gone, or if it was an earlier start of this very job. On a file system without
-//! locks a lock tells nothing, nor does the name of a host, which several may have.
+//! this kernel and its lock on the file is gone, or if it was an earlier start of this very job. Locks are not used on a file
+//! system without them, and names of hosts never, which several may share.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read as _, Seek as _, Write as _};
@@ -61,10 +61,10 @@ pub(super) struct Claims {
 }
 
 #[derive(Debug)]
-pub(super) enum Taken<'a> {
-    Own(Claim<'a>),
-    /// By a living worker, which is described.
-    Other(String),
+pub(super) enum ClaimAttempt<'a> {
+    Won(Claim<'a>),
+    /// Description of the living worker that has the claim.
+    Lost(String),
 }
 
 #[derive(Debug)]
@@ -83,12 +83,12 @@ impl Claims {
     }
 
     /// Takes the run `id`, unless a living worker has it.
-    pub(super) fn take(&self, id: &str) -> Result<Taken<'_>> {
+    pub(super) fn take(&self, id: &str) -> Result<ClaimAttempt<'_>> {
         loop {
             let generation = match self.newest(id)? {
                 None => 0,
                 Some(newest) => match self.holder(&self.path(id, newest))? {
-                    Holder::Alive(holder) => return Ok(Taken::Other(holder)),
+                    Holder::Alive(holder) => return Ok(ClaimAttempt::Lost(holder)),
                     Holder::Dead => newest + 1,
                     Holder::Gone => continue,
                 },
@@ -96,15 +96,20 @@ impl Claims {
             let path = self.path(id, generation);
             match OpenOptions::new().write(true).create_new(true).open(&path) {
                 Ok(file) => {
-                    // A file system without locks is no obstacle: then heartbeats alone tell.
+                    // On a file system without locks, heartbeats alone count.
                     let is_locked = file.try_lock().is_ok();
                     let kernel = self.own.kernel.clone().filter(|_| is_locked);
                     let name = WorkerName { kernel, ..self.own.clone() };
-                    let (file, lost) = (Mutex::new(file), AtomicBool::new(false));
-                    let id = id.to_owned();
-                    let claim = Claim { claims: self, id, generation, name, file, lost };
+                    let claim = Claim {
+                        claims: self,
+                        id: id.to_owned(),
+                        generation,
+                        name,
+                        file: Mutex::new(file),
+                        lost: AtomicBool::new(false),
+                    };
                     claim.rewrite().map_err(cannot("write", &path))?;
-                    return Ok(Taken::Own(claim));
+                    return Ok(ClaimAttempt::Won(claim));
                 }
                 // Another worker was faster.
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
@@ -113,7 +118,7 @@ impl Claims {
         }
     }
 
-    /// Who makes the run `id` now.
+    /// The living worker that makes the run `id`.
     pub(super) fn living(&self, id: &str) -> Result<Option<String>> {
         let Some(newest) = self.newest(id)? else { return Ok(None) };
         Ok(match self.holder(&self.path(id, newest))? {
@@ -153,7 +158,7 @@ impl Claims {
         let worker: Option<WorkerName> =
             file.read_to_string(&mut text).ok().and_then(|_| serde_json::from_str(&text).ok());
         if let Some(worker) = &worker {
-            // Shared, so that two that look at once do not take each other for the worker.
+            // Shared, so that two processes that look at once do not take each other for the worker.
             let is_unlocked = || file.try_lock_shared().is_ok();
             let is_here = worker.kernel.is_some() && worker.kernel == self.own.kernel;
             if self.own.is_later_start_of(worker) || (is_here && is_unlocked()) {
@@ -177,7 +182,7 @@ enum Holder {
 }
 
 impl Claim<'_> {
-    /// A warning where the file system has no locks.
+    /// A warning if the file system has no locks.
     pub(super) fn warning(&self) -> Option<String> {
         let silent = self.claims.dead_after.as_secs();
         self.name.kernel.is_none().then(|| {
@@ -225,7 +230,7 @@ impl Claim<'_> {
 
     /// Rewrites the file; `false` if the claim is another worker's by now.
     fn beat(&self) -> bool {
-        // What fails for a while, such as a server that is started anew, may work the next time.
+        // A write that fails now, such as to a file server that restarts, may succeed at the next heartbeat.
         let _ = self.rewrite();
         self.claims.newest(&self.id).map_or(true, |newest| newest == Some(self.generation))
     }
@@ -269,8 +274,8 @@ mod tests {
         Claims { folder: folder.to_owned(), own, dead_after }
     }
 
-    fn own(taken: Taken<'_>) -> Claim<'_> {
-        let Taken::Own(claim) = taken else { panic!("{taken:?}") };
+    fn own(taken: ClaimAttempt<'_>) -> Claim<'_> {
+        let ClaimAttempt::Won(claim) = taken else { panic!("{taken:?}") };
         claim
     }
 
@@ -301,7 +306,7 @@ mod tests {
                     scope.spawn(move || {
                         barrier.wait();
                         let taken = claims.take("run").unwrap();
-                        let is_own = matches!(taken, Taken::Own(_));
+                        let is_own = matches!(taken, ClaimAttempt::Won(_));
                         won.fetch_add(usize::from(is_own), Ordering::Relaxed);
                         // All have asked before one gives it back.
                         barrier.wait();
@@ -346,7 +351,10 @@ mod tests {
         });
         assert!(ended.unwrap().is_none() && !stop.load(Ordering::Relaxed), "only this run stops");
         drop(claim);
-        assert!(matches!(first.take("run").unwrap(), Taken::Other(_)), "it gave back nothing");
+        assert!(
+            matches!(first.take("run").unwrap(), ClaimAttempt::Lost(_)),
+            "it gave back nothing"
+        );
         // A stop request reaches the work, and its error is one.
         let failed = taken.hold(&stop, |own_stop| {
             stop.store(true, Ordering::Relaxed);
@@ -364,17 +372,20 @@ mod tests {
         let first = worker(folder.path(), "a", 1, MINUTE);
         let claim = own(first.take("run").unwrap());
         let neighbour = worker(folder.path(), "a", 2, MINUTE);
-        assert!(matches!(neighbour.take("run").unwrap(), Taken::Other(_)), "its lock is held");
+        assert!(
+            matches!(neighbour.take("run").unwrap(), ClaimAttempt::Lost(_)),
+            "its lock is held"
+        );
         // As a kill leaves it: the file is there and the lock is not.
         let path = first.path("run", 0);
         let text = fs::read(&path).unwrap();
         drop(claim);
         fs::write(&path, text).unwrap();
         let away = worker(folder.path(), "b", 2, MINUTE);
-        assert!(matches!(away.take("run").unwrap(), Taken::Other(_)), "b cannot know");
+        assert!(matches!(away.take("run").unwrap(), ClaimAttempt::Lost(_)), "b cannot know");
         let mut namesake = worker(folder.path(), "a", 2, MINUTE);
         namesake.own.kernel = Some("another a".to_owned());
-        assert!(matches!(namesake.take("run").unwrap(), Taken::Other(_)), "nor another a");
+        assert!(matches!(namesake.take("run").unwrap(), ClaimAttempt::Lost(_)), "nor another a");
         drop(own(neighbour.take("run").unwrap()));
 
         let job = |host: &str, starts| {
@@ -384,7 +395,7 @@ mod tests {
         };
         let (before, after) = (job("a", 0), job("b", 1));
         let claim = own(before.take("run").unwrap());
-        assert!(matches!(job("c", 0).take("run").unwrap(), Taken::Other(_)));
+        assert!(matches!(job("c", 0).take("run").unwrap(), ClaimAttempt::Lost(_)));
         let taken = own(after.take("run").unwrap());
         assert!(!claim.beat());
         drop(taken);
@@ -399,9 +410,9 @@ mod tests {
         // As a worker leaves it that was killed on a file system without locks.
         let name = WorkerName { kernel: None, ..first.own.clone() };
         fs::write(&path, serde_json::to_string(&name).unwrap()).unwrap();
-        assert!(matches!(neighbour.take("run").unwrap(), Taken::Other(_)), "nothing tells");
+        assert!(matches!(neighbour.take("run").unwrap(), ClaimAttempt::Lost(_)), "nothing tells");
         date(&path, SystemTime::now() + Duration::from_hours(1_000_000));
-        assert!(matches!(neighbour.take("run").unwrap(), Taken::Other(_)), "it may live");
+        assert!(matches!(neighbour.take("run").unwrap(), ClaimAttempt::Lost(_)), "it may live");
         assert!(fs::metadata(&path).unwrap().modified().unwrap() <= SystemTime::now());
         hush(&path);
         assert_eq!(own(neighbour.take("run").unwrap()).generation, 1);

@@ -1,4 +1,4 @@
-//! A run of the experiment: trained, or made from the answers of other runs.
+//! One run of a plan: trained, or made from the answers of other runs.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,10 +9,10 @@ use burn::tensor::Device;
 use lrvd_burn::train::Prediction;
 use lrvd_core::adalora::matched_target_rank;
 
-use super::kind::Matching;
+use super::data::{OodSet, ReadyTask, ood_answers, ood_records};
+use super::grid::{Matching, wording};
 use super::plan::{Experiment, Plan};
 use super::runs::PlannedRun;
-use super::task::{OodSet, ReadyTask, ood_answers, ood_records, wording};
 use crate::adapter::keep;
 use crate::backbone::Backbone;
 use crate::data::{PreparedTask, QuestionForm, SplitName, TextColumns};
@@ -41,7 +41,7 @@ pub(super) struct RunInput<'a> {
     pub backbone: &'a Backbone,
     pub device: &'a Device,
     pub task: &'a ReadyTask,
-    /// Output folder of the experiment.
+    /// Output folder of the plan.
     pub out: &'a Path,
     pub stop: &'a AtomicBool,
 }
@@ -52,7 +52,7 @@ impl RunInput<'_> {
     }
 
     fn folder(&self) -> PathBuf {
-        self.out.join(self.run.folder())
+        self.out.join(&self.run.folder)
     }
 
     /// Trains it; `None` if a stop request ended it after a checkpoint. `position` is that among all runs, from 1.
@@ -63,14 +63,22 @@ impl RunInput<'_> {
     ) -> Result<Option<RunRecord>> {
         let Self { run, backbone, device, .. } = *self;
         let ReadyTask { prepared: task, ood, .. } = self.task;
-        let (folder, config, request) = (self.folder(), &self.experiment().config, self.request()?);
-        let (method, seed) = (run.method, run.seed);
-        let start = RunStart { config, backbone, task, method, request, seed, device };
+        let folder = self.folder();
+        let request = self.request()?;
+        let start = RunStart {
+            config: &self.experiment().config,
+            backbone,
+            task,
+            method: run.method,
+            request,
+            seed: run.seed,
+            device,
+        };
         let training = Run::new(start, self.stop, run.label(), position);
         training.memory_note()?.into_iter().for_each(|note| sink(&Event::Note(note)));
         let begun = training.open(&folder)?;
         let place = RunPlace {
-            out: self.out,
+            out: &run.experiment_folder(self.out),
             folder: &folder,
             budget: self.budget(request),
             layout: JsonLayout::Compact,
@@ -80,31 +88,25 @@ impl RunInput<'_> {
             if !ood.is_empty() {
                 let draws = answers.keys().map(|&draws| draws.max(1) as usize).sum::<usize>();
                 let total = draws * ood.iter().map(OodSet::rows).sum::<usize>();
-                let ask = |context: &RunContext<'_>| {
-                    ood_answers(
-                        context,
-                        (run.method, &trained, temperatures),
-                        answers,
-                        ood,
-                        &folder,
-                    )
-                };
+                let model = (run.method, &trained, &*temperatures);
+                let ask =
+                    |context: &RunContext<'_>| ood_answers(context, model, answers, ood, &folder);
                 record.ood = training.watched(sink, total, ask)?;
             }
-            if let Some(settings) = self.kept()? {
+            if let Some(settings) = self.saved_settings()? {
                 keep(&settings, trained, finished, context, &folder.join(ADAPTER_DIR))?;
             }
             Ok(())
         })
     }
 
-    /// The rank that the run is asked for, by its [`Matching`] to the runs that it needs.
+    /// The requested rank, by the [`Matching`] to the runs that this one needs.
     fn request(&self) -> Result<RankRequest> {
         let Self { run, backbone, .. } = *self;
         let Experiment { config, matching, .. } = self.experiment();
         let records = || self.needed.iter().map(|(_, record)| record);
         let (Some(matching), Some(first)) = (matching, records().next()) else {
-            // Nothing to match: the customary half of the initial rank.
+            // Without matching: the usual half of the initial rank.
             return Ok(run.method.request(config.initial_rank, None));
         };
         Ok(RankRequest::Average(match matching {
@@ -123,10 +125,11 @@ impl RunInput<'_> {
         }))
     }
 
-    /// What the adapter of the run is described by; `None` where none is kept.
-    fn kept(&self) -> Result<Option<TrainSettings>> {
+    /// Settings that describe the adapter of the run; `None` if it is not saved.
+    fn saved_settings(&self) -> Result<Option<TrainSettings>> {
         let Self { run, plan, backbone, .. } = *self;
-        let (task, config) = (self.task, &self.experiment().config);
+        let task = self.task;
+        let config = &self.experiment().config;
         if !plan.keep || !run.method.can().saved {
             return Ok(None);
         }
@@ -154,9 +157,14 @@ impl RunInput<'_> {
         let splits =
             [(SplitName::Train, &task.data.train), (SplitName::Validation, &task.data.validation)];
         let data = splits.map(|(name, split)| (name.to_string(), hashes(split))).into();
-        let (method, config) = ((run.method, None), config.clone());
-        let settings =
-            TrainSettings::new(backbone, (rows, data), method, run.seed, &plan.device, config);
+        let settings = TrainSettings::new(
+            backbone,
+            (rows, data),
+            (run.method, None),
+            run.seed,
+            &plan.device,
+            config.clone(),
+        );
         Ok(Some(settings))
     }
 
@@ -182,8 +190,8 @@ impl RunInput<'_> {
         RankBudget::new(initial_rank, requested, &note)
     }
 
-    /// Makes the row from its members, which are the runs that it needs: averages their answers, to the task and to what
-    /// they were shown besides.
+    /// Makes the row from its members, which are the runs that it needs: averages their answers to the task and to other
+    /// sets.
     ///
     /// With draws, a member's answer is the average of its draws: mutual information is that between
     /// members.
@@ -218,7 +226,7 @@ impl RunInput<'_> {
             trainable_parameters: records()
                 .map(|record| record.trainable_parameters)
                 .fold(ParameterCounts::default(), std::ops::Add::add),
-            // One after another: the largest.
+            // Members are trained one after another.
             peak_memory_bytes: largest.peak_memory_bytes,
             start_memory_bytes: largest.start_memory_bytes,
             ood,
@@ -235,23 +243,24 @@ impl RunInput<'_> {
 
     /// The members' answers in their files `name`, averaged, by number of draws.
     ///
-    /// Members give logarithms of probabilities, which differ from their logits by a constant of each example: the
-    /// probabilities are the same. A score is averaged as it is.
+    /// The files have probabilities. Their logarithms differ from the logits by a constant of each example, which changes no
+    /// probability. A score is averaged unchanged.
     fn averaged(&self, name: &str, task: &PreparedTask) -> Result<ByDraws<Scored>> {
         let regression = task.goal.is_regression();
         let value = |p: f64| if regression { p } else { p.max(f64::MIN_POSITIVE).ln() };
-        // One member after another, and each row by row.
+        // Members one after another, each row by row.
         let mut members: ByDraws<Vec<f64>> = BTreeMap::new();
         for (part, _) in self.needed {
-            for line in read_lines::<PredictionLine>(&self.out.join(part.folder()).join(name))? {
+            for line in read_lines::<PredictionLine>(&self.out.join(&part.folder).join(name))? {
                 for (draws, answer) in line.probs {
                     members.entry(draws).or_default().extend(answer.into_iter().map(value));
                 }
             }
         }
-        let (rows, width) = (task.validation.len(), task.labels);
-        let score =
-            |(draws, all)| Ok((draws, score_draws(&Prediction::new(all, rows, width), task)?));
+        let score = |(draws, all)| {
+            let answers = Prediction::new(all, task.validation.len(), task.labels);
+            Ok((draws, score_draws(&answers, task)?))
+        };
         members.into_iter().map(score).collect()
     }
 }
