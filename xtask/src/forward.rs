@@ -48,12 +48,12 @@ fn needs_no_files(arguments: &[String]) -> bool {
     quick && !["--data-dir", "--model", "--config", "--set"].into_iter().any(has)
 }
 
-/// Builds `lrvd` in release mode and runs it in the current folder with `before` and `arguments`.
+/// Builds `lrvd` with the profile `quick` of Cargo.toml and runs it in the current folder with `before` and `arguments`.
 ///
 /// On Unix this process becomes the CLI, so that signals and the exit status are its own.
 pub(crate) fn lrvd(before: &[&str], arguments: &[String]) -> Result<ExitCode> {
     let (build_arguments, arguments) = split(arguments)?;
-    let own = ["--release", "--package", "lrvd-cli", "--bin", "lrvd"].map(str::to_owned);
+    let own = ["--profile", "quick", "--package", "lrvd-cli", "--bin", "lrvd"].map(str::to_owned);
     let selected: Vec<&str> = own.iter().chain(&build_arguments).map(String::as_str).collect();
     let program = build(&workspace::root()?, &selected, "lrvd")?;
     let mut command = Command::new(&program);

@@ -22,12 +22,15 @@ mod workspace;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
 
 const STATUS: &str = "\
 Exit status: 0, success; 1, failure; 2, invalid arguments; `glue`, `reasoning` and `lrvd` return the CLI's.";
 
 const FORWARDED: &str = "\
+Cargo's profile `quick` compiles fast: only what training and prediction spend their time in is optimised fully. \
+`cargo install` gives the faster program. \
 `--features LIST` and `--no-default-features` before a `--` apply to the build: `cargo xtask glue --features cuda \
 --device cuda:0`. Arguments after a `--` are passed to the CLI unchanged. Signals are passed on, and the exit status is \
 the CLI's.";
@@ -50,10 +53,15 @@ enum Command {
     Test(Passed),
     /// The checks of a change, fastest first, or only the named stages.
     ///
-    /// `advisories`, which needs the network, runs only when it is named.
+    /// `wgpu` runs the device tests, `cuda` and `backends` are type checks without native parts, `outside` is one of the
+    /// programs of README.md and the guide to a first adapter in a crate outside the workspace. `advisories`, which needs
+    /// the network, and `backends` run only when they are named.
     Check {
         #[arg(value_name = "STAGE", value_parser = check::names())]
         stages: Vec<String>,
+        /// Run the stages of the continuous integration, and remove what later stages do not read.
+        #[arg(long, conflicts_with = "stages")]
+        ci: bool,
     },
     /// The invariants of docs/architecture.md, or only the named ones.
     Tidy {
@@ -78,15 +86,13 @@ enum Command {
         #[arg(long)]
         bless: bool,
     },
-    /// The programs of README.md and of the guide to a first adapter, in a crate outside the workspace.
-    Outside,
-    /// Build the CLI in release mode, then run `lrvd bench glue ARGS…`.
+    /// Build the CLI with Cargo's profile `quick`, then run `lrvd bench glue ARGS…`.
     #[command(disable_help_flag = true, after_help = FORWARDED)]
     Glue(Passed),
-    /// Build the CLI in release mode, then run `lrvd bench reasoning ARGS…`.
+    /// Build the CLI with Cargo's profile `quick`, then run `lrvd bench reasoning ARGS…`.
     #[command(disable_help_flag = true, after_help = FORWARDED)]
     Reasoning(Passed),
-    /// Build the CLI in release mode, then run any command of it: `cargo xtask lrvd inspect DIR`.
+    /// Build the CLI with Cargo's profile `quick`, then run any command of it: `cargo xtask lrvd inspect DIR`.
     #[command(disable_help_flag = true, after_help = FORWARDED)]
     Lrvd(Passed),
     /// Time training steps and predictions beside those of other programs.
@@ -102,8 +108,6 @@ enum Command {
     CudaTest(Passed),
     /// The device tests, then training steps beside PyTorch + PEFT, written to docs/results/gpu.md.
     GpuBench(device::BenchOptions),
-    /// Type check with the feature `cuda`, without its native parts.
-    CudaCheck,
     /// A sweep of `lrvd bench glue` on a Slurm that runs on this machine alone (Debian: slurm-wlm, munge; as root).
     ///
     /// A task is killed and requeued, another reaches its time limit, and the results are those of one process.
@@ -135,21 +139,19 @@ struct Passed {
 
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
-        Command::Test(Passed { arguments }) => test::run(&arguments, None),
-        Command::Check { stages } => check::run(&stages),
-        Command::Tidy { names, list } => tidy::run(&names, list),
+        Command::Test(Passed { arguments }) => done(test::run(&arguments, None)),
+        Command::Check { stages, ci } => done(check::run(&stages, ci)),
+        Command::Tidy { names, list } => done(tidy::run(&names, list)),
         Command::Golden { folders } => test::golden(&folders),
-        Command::Pins { bless } => test::pins(bless),
-        Command::Outside => outside::run(),
+        Command::Pins { bless } => done(test::pins(bless)),
         Command::Glue(Passed { arguments }) => forward::suite("glue", &arguments),
         Command::Reasoning(Passed { arguments }) => forward::suite("reasoning", &arguments),
         Command::Lrvd(Passed { arguments }) => forward::lrvd(&[], &arguments),
         Command::Bench(options) => bench::run(&options),
-        Command::WgpuTest(Passed { arguments }) => device::test("wgpu", &arguments),
-        Command::CudaTest(Passed { arguments }) => device::test("cuda", &arguments),
+        Command::WgpuTest(Passed { arguments }) => done(device::test("wgpu", &arguments)),
+        Command::CudaTest(Passed { arguments }) => done(device::test("cuda", &arguments)),
         Command::GpuBench(options) => device::bench(&options),
-        Command::CudaCheck => device::cuda_check(),
-        Command::SlurmTest { program } => test::slurm(program.as_deref()),
+        Command::SlurmTest { program } => done(test::slurm(program.as_deref())),
         Command::Jevcompat(options) => jevcompat::run(&options),
         Command::PageTest(options) => page::run(&options),
     };
@@ -157,6 +159,11 @@ fn main() -> ExitCode {
         eprintln!("error: {error:#}");
         ExitCode::from(1)
     })
+}
+
+/// The exit status of a function that succeeds or fails.
+fn done(outcome: Result<()>) -> Result<ExitCode> {
+    outcome.map(|()| ExitCode::SUCCESS)
 }
 
 /// Arguments as typed.

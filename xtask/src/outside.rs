@@ -4,7 +4,6 @@
 
 use std::fmt::Write as _;
 use std::path::Path;
-use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail};
 
@@ -19,9 +18,9 @@ const DOCUMENTS: [(&str, &str); 3] = [
 /// The document that says what a `Cargo.toml` needs, and the place of the clone in it.
 const MANIFEST: (&str, &str) = ("README.md", "\"lrvd/");
 
-/// Builds and runs them. The crate takes over the workspace's profiles, lock file and target folder, so that what the
-/// workspace has compiled with the same features is not compiled again.
-pub(crate) fn run() -> Result<ExitCode> {
+/// Type-checks the programs; the documentation tests run them. The crate takes over the workspace's profile `dev`, lock file
+/// and target folder, so that what the workspace has checked with the same features is not checked again.
+pub(crate) fn run() -> Result<()> {
     let root = workspace::root()?;
     let folder = tempfile::tempdir()?;
     let read = |file: &str| {
@@ -39,17 +38,12 @@ pub(crate) fn run() -> Result<ExitCode> {
         let program = block(&text, "rust", "fn main()").with_context(|| document.to_owned())?;
         write(&format!("src/bin/{name}.rs"), program)?;
     }
-    let target =
-        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), Into::into);
-    for (document, name) in DOCUMENTS {
-        let mut command = process::cargo(folder.path());
-        command.args(["run", "--quiet", "--bin", name]).env("CARGO_TARGET_DIR", &target);
-        process::run(&mut command).with_context(|| format!("the program of `{document}`"))?;
-    }
-    Ok(ExitCode::SUCCESS)
+    let mut command = process::cargo(folder.path());
+    command.args(["check", "--bins"]).env("CARGO_TARGET_DIR", workspace::target(&root));
+    process::run(&mut command)
 }
 
-/// The `Cargo.toml` of a user: what `document` says, with the workspace at `root` as the clone, and its profiles.
+/// The `Cargo.toml` of a user: what `document` says, with the workspace at `root` as the clone, and its profile of tests.
 fn manifest(root: &Path, document: &str, workspace: &str) -> Result<String> {
     let dependencies = block(document, "toml", "[dependencies]").context(MANIFEST.0)?;
     if !dependencies.contains(MANIFEST.1) {
@@ -58,9 +52,9 @@ fn manifest(root: &Path, document: &str, workspace: &str) -> Result<String> {
     let place = root.to_str().context("the path of the workspace is not UTF-8")?;
     let dependencies = dependencies.replace(MANIFEST.1, &format!("\"{place}/"));
     let workspace: toml::Table = toml::from_str(workspace).context("`Cargo.toml`")?;
-    let profiles = toml::Table::from_iter(
-        workspace.get("profile").map(|profiles| ("profile".to_owned(), profiles.clone())),
-    );
+    let profile = workspace.get("profile").and_then(|profiles| profiles.get("dev"));
+    let dev = toml::Table::from_iter(profile.map(|dev| ("dev".to_owned(), dev.clone())));
+    let profiles = toml::Table::from_iter([("profile".to_owned(), dev.into())]);
     let mut text =
         "[package]\nname = \"outside\"\nedition = \"2024\"\npublish = false\n".to_owned();
     write!(text, "\n[workspace]\n\n{dependencies}\n{}", toml::to_string(&profiles)?)?;

@@ -10,7 +10,7 @@ use crate::{forward, process, workspace};
 /// Runs every test of the workspace, or what `arguments` select, with a `variable` set for them.
 ///
 /// The runner comes last, so that its summary closes the output. With arguments it runs alone.
-pub(crate) fn run(arguments: &[String], variable: Option<(&str, &str)>) -> Result<ExitCode> {
+pub(crate) fn run(arguments: &[String], variable: Option<(&str, &str)>) -> Result<()> {
     let root = workspace::root()?;
     let nextest = process::works(process::cargo(&root).args(["nextest", "--version"]));
     if !nextest {
@@ -23,8 +23,7 @@ pub(crate) fn run(arguments: &[String], variable: Option<(&str, &str)>) -> Resul
     let names_packages = own.any(|a| a.starts_with("-p") || a.starts_with("--package"));
     let mut tests = process::cargo(&root);
     tests.args(runner).args((!names_packages).then_some("--workspace"));
-    process::run(tests.args(arguments).envs(variable))?;
-    Ok(ExitCode::SUCCESS)
+    process::run(tests.args(arguments).envs(variable))
 }
 
 /// The tests that compare with `crates/lrvd-cli/tests/cli/pins/*.txt`.
@@ -33,7 +32,7 @@ const PINS: [&str; 5] = ["--package", "lrvd-cli", "--test", "cli", "pins::"];
 const BLESS: (&str, &str) = ("LRVD_BLESS_PINS", "1");
 
 /// Compares, or with `--bless` writes the files anew.
-pub(crate) fn pins(bless: bool) -> Result<ExitCode> {
+pub(crate) fn pins(bless: bool) -> Result<()> {
     run(&PINS.map(str::to_owned), bless.then_some(BLESS))
 }
 
@@ -67,9 +66,8 @@ pub(crate) fn golden(folders: &[PathBuf]) -> Result<ExitCode> {
 }
 
 /// A sweep on a Slurm of this machine by `program`, which is built if none is given.
-pub(crate) fn slurm(program: Option<&Path>) -> Result<ExitCode> {
+pub(crate) fn slurm(program: Option<&Path>) -> Result<()> {
     let root = workspace::root()?;
     let program = forward::program(&root, program)?;
-    process::run(Command::new(root.join("xtask/slurm-test.sh")).arg(program))?;
-    Ok(ExitCode::SUCCESS)
+    process::run(Command::new(root.join("xtask/slurm-test.sh")).arg(program))
 }

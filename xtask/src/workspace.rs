@@ -23,6 +23,11 @@ pub(crate) fn root() -> Result<PathBuf> {
     Ok(root.to_owned())
 }
 
+/// The folder of build outputs.
+pub(crate) fn target(root: &Path) -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), Into::into)
+}
+
 impl Workspace {
     /// Reads the list of files from git.
     pub(crate) fn read() -> Result<Self> {
