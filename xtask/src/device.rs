@@ -63,7 +63,7 @@ fn choose_driver(command: &mut Command) {
 
 /// Type check of the CLI with the features that `arguments` select.
 ///
-/// The build script of Burn's LLVM bundle fetches a large archive; it leaves that out when it is told that only
+/// The build script of Burn's LLVM bundle fetches a large archive; it leaves that out where `DOCS_RS` says that only
 /// documentation is being built.
 pub(crate) fn type_check(arguments: &[&str]) -> Result<()> {
     let mut command = process::cargo(&workspace::root()?);

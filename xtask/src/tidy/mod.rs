@@ -4,6 +4,7 @@
 //! them: the drawing of the architecture is executed.
 
 mod manifest;
+mod reader;
 mod sources;
 mod texts;
 
