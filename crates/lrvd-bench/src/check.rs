@@ -8,14 +8,15 @@ use lrvd_models::tokenizer::TextTokenizer;
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::answers::{AnswerSpace, QuestionKind, Readout};
 use crate::backbone::{Architecture, ModelLocation, check_end, locate_model, open_tokenizer};
 use crate::data::{
-    Data, Dataset, Example, Input, InputForm, Label, Pieces, QuestionForm, QuestionKind, Split,
-    TextRow, TextSet, Wording,
+    Data, Dataset, Example, Input, InputLayout, Label, Pieces, QuestionForm, Split, TextRow,
+    TextSet, Wording,
 };
 use crate::error::Result;
 use crate::language::{EncodedText, LanguageReader};
-use crate::settings::{Preset, Readout, WordingSettings};
+use crate::settings::{Preset, WordingSettings};
 
 const SHOWN: usize = 3;
 
@@ -58,7 +59,7 @@ impl Spread {
 /// examples    the first rows, of typed questions the first of each type, as the model reads them if there is one: input and label, or pieces with whether they are learnt
 /// ```
 pub fn check_data(
-    data: &Data,
+    data: Data,
     model: Option<&str>,
     given: &WordingSettings,
     max_length: Option<usize>,
@@ -70,8 +71,10 @@ pub fn check_data(
         Ok(Opened { location, architecture, tokenizer })
     };
     let model = model.map(open).transpose()?;
-    let max_length = max_length.unwrap_or_else(|| match (data, &model) {
-        (Data::Labelled(data), Some(model)) if data.kind.is_decision() => {
+    let max_length = max_length.unwrap_or_else(|| match (&data, &model) {
+        (Data::Labelled(data), Some(model))
+            if matches!(data.kind.goal.answers, AnswerSpace::Questions { .. }) =>
+        {
             model.architecture.question_length()
         }
         (Data::Labelled(_), _) => Preset::Default.config().max_length,
@@ -79,7 +82,7 @@ pub fn check_data(
     });
     let mut report = match data {
         Data::Labelled(data) => labelled(data, model.as_ref(), given, max_length)?,
-        Data::Texts(data) => texts(data, model.as_ref(), max_length)?,
+        Data::Texts(data) => texts(&data, model.as_ref(), max_length)?,
     };
     report["max_length"] = json!(model.as_ref().map(|_| max_length));
     if let Some(note) = model.and_then(|model| model.location.note) {
@@ -129,44 +132,41 @@ fn splits<C: Pieces, L>(
 }
 
 fn labelled(
-    data: &Dataset,
+    mut data: Dataset,
     model: Option<&Opened>,
     given: &WordingSettings,
     max_length: usize,
 ) -> Result<Value> {
-    let form = model.map(|model| model.architecture.input_form());
-    let suited = match form.filter(|_| data.kind.is_decision()) {
-        Some(form) => Some(data.clone().suited(form)?),
-        None => None,
-    };
-    let data = suited.as_ref().unwrap_or(data);
+    let layout = model.map(|model| model.architecture.resolve(&mut data, given)).transpose()?;
     let goal = &data.kind.goal;
-    let asks = model.map(|model| model.architecture.asks(data, given)).transpose()?;
-    let (questions, wording) = asks.unwrap_or_default();
-    let readout = questions.map_or(given.readout.unwrap_or_default(), |form| form.readout);
-    let is_decision = data.kind.is_decision();
-    let by_options = is_decision && form != Some(InputForm::Encoder);
-    let reader = match model {
-        Some(Opened { architecture, tokenizer, .. }) => {
-            let wording = wording.as_ref();
-            let reader = architecture.reader(tokenizer, goal, questions, wording, max_length)?;
-            Some((reader, tokenizer))
+    let readout = layout.as_ref().map_or(given.readout.unwrap_or_default(), InputLayout::readout);
+    let reader = match (model, &layout) {
+        (Some(Opened { architecture, tokenizer, .. }), Some(layout)) => {
+            Some((architecture.reader(tokenizer, goal, layout, max_length)?, tokenizer))
         }
-        None => None,
+        _ => None,
     };
+    let classes = goal.answers.names();
+    // Letters say nothing of options that are others in each row.
+    let (listed, types) = match goal.answers {
+        AnswerSpace::Questions { .. } => (&[][..], true),
+        AnswerSpace::Question { .. } => (&classes[..], true),
+        _ => (&classes[..], false),
+    };
+    let wording = layout.as_ref().filter(|_| !types);
+    let wording = wording.and_then(|layout| layout.wording(&goal.answers, data.pairs()));
     let counted = |split: &Split| {
         let lengths = reader.as_ref().map(|(reader, _)| {
             split.examples.iter().map(|example| reader.measure(&example.input)).collect()
         });
-        // Letters say nothing of options that are others in each row.
-        let names = goal.classes.iter().filter(|_| !by_options);
-        let mut classes: Vec<(String, usize)> = names.map(|class| (class.clone(), 0)).collect();
+        let mut classes: Vec<(String, usize)> =
+            listed.iter().map(|class| (class.clone(), 0)).collect();
         for id in split.examples.iter().filter_map(|example| example.label.class()) {
             if let Some((_, count)) = classes.get_mut(id) {
                 *count += 1;
             }
         }
-        let types = is_decision.then(|| {
+        let types = types.then(|| {
             let count = |kind| split.examples.iter().filter(|e| e.input.kind == Some(kind)).count();
             QuestionKind::ALL.map(|kind| (kind.name(), count(kind)))
         });
@@ -191,10 +191,10 @@ fn labelled(
             (None, Input { text, pair: None, .. }) => text.clone(),
         };
         let name = |id: usize| {
-            let name = goal.classes.get(id).cloned().unwrap_or_default();
+            let name = classes.get(id).cloned().unwrap_or_default();
             match (input.choices.get(id), readout) {
                 (Some(choice), Readout::Options) => choice.clone(),
-                (Some(choice), Readout::Letters) if is_decision => format!("{name}) {choice}"),
+                (Some(choice), Readout::Letters) if types => format!("{name}) {choice}"),
                 _ => name,
             }
         };
@@ -211,9 +211,9 @@ fn labelled(
     };
     Ok(json!({
         "files": data.files(),
-        "regression": goal.is_regression(),
+        "regression": goal.answers == AnswerSpace::Score,
         "pairs": data.pairs(),
-        "wording": wording.as_ref().filter(|_| !is_decision).map(Wording::describe),
+        "wording": wording.as_ref().map(Wording::describe),
         "splits": splits([&data.train, &data.validation], counted)?,
         "examples": first(&data.train.examples).map(shown).collect::<Result<Vec<_>>>()?,
     }))

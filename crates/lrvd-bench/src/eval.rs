@@ -15,6 +15,7 @@ use lrvd_core::update::{UpdateEnergy, area, normalised_gap, order_by_statistic};
 use lrvd_models::TokenBatch;
 use serde::Serialize;
 
+use crate::answers::AnswerSpace;
 use crate::data::batch::{TokenExamples, TokenisedExample};
 use crate::data::{At, Label, PreparedTask};
 use crate::error::Result;
@@ -125,7 +126,10 @@ pub fn score_tokens(tokens: TokenAnswers, draws: usize) -> Result<Scored> {
 }
 
 pub fn score_draws(logits: &Prediction, task: &PreparedTask) -> Result<Scored> {
-    if task.goal.is_regression() { regression(logits, task) } else { classes(logits, task) }
+    match task.goal.answers {
+        AnswerSpace::Score => regression(logits, task),
+        _ => classes(logits, task),
+    }
 }
 
 fn classes(logits: &Prediction, task: &PreparedTask) -> Result<Scored> {
@@ -226,7 +230,7 @@ impl PreparedTask {
         path: &Path,
     ) -> Result<()> {
         path.parent().map_or(Ok(()), create_dir)?;
-        if self.goal.is_texts() {
+        if self.goal.answers == AnswerSpace::Tokens {
             write_json_lines(path, self.texts(scored))
         } else {
             write_json_lines(path, self.labelled(scored))
@@ -304,7 +308,7 @@ pub fn selective_records(
     scored: &BTreeMap<u32, Scored>,
     task: &PreparedTask,
 ) -> Result<BTreeMap<u32, SelectiveRecord>> {
-    if task.goal.classes.is_empty() {
+    if matches!(task.goal.answers, AnswerSpace::Score | AnswerSpace::Tokens) {
         return Ok(BTreeMap::new());
     }
     let labels: Vec<usize> =
@@ -448,7 +452,7 @@ mod tests {
             let example = |score: &f64| TokenisedExample::single(vec![1], Label::Score(*score));
             let task = PreparedTask {
                 validation: targets.iter().map(example).collect(),
-                ..PreparedTask::without_examples(Goal::regression("score"))
+                ..PreparedTask::without_examples(Goal::new("score", AnswerSpace::Score))
             };
             let logits = Prediction::new(outputs.to_vec(), outputs.len(), 1);
             score_draws(&logits, &task).unwrap().metrics

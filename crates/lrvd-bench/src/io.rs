@@ -27,6 +27,46 @@ pub(crate) fn cannot<'a>(
     move |source| Error::new(source).context(format!("cannot {action} `{}`", path.display()))
 }
 
+/// Doubles from here on do not tell neighbouring integers apart.
+const EXACT: f64 = 9_007_199_254_740_992.0;
+
+/// A number that is not a whole number of 64 bits.
+fn double(value: &Value) -> Option<f64> {
+    value.as_f64().filter(|_| value.is_f64())
+}
+
+/// Kind of a JSON value, in words.
+pub(crate) fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) if double(value).is_some_and(|number| number.abs() >= EXACT) => {
+            "a number with more digits than a double holds (write it as a string)"
+        }
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object",
+    }
+}
+
+/// Text, number or truth value as a text file has it; a float that is whole is written as an integer.
+///
+/// `None` from 2^53 on, where different integers are the same double.
+pub(crate) fn plain(value: &Value) -> Option<String> {
+    match (value, double(value)) {
+        (Value::String(text), _) => Some(text.clone()),
+        (Value::Null | Value::Array(_) | Value::Object(_), _) => None,
+        (_, Some(number)) if number.abs() >= EXACT => None,
+        // What was stored with 32 bits has the digits of 32 bits.
+        (_, Some(number)) if f64::from(number as f32) == number => {
+            Some((number as f32).to_string())
+        }
+        (_, Some(number)) => Some(number.to_string()),
+        (value, None) => Some(value.to_string()),
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum JsonLayout {
     Compact,

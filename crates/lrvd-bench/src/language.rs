@@ -12,6 +12,7 @@ pub use lrvd_models::chat::{Message, Role};
 use lrvd_models::llama::gguf::GgufModel;
 use lrvd_models::tokenizer::TextTokenizer;
 
+use crate::answers::AnswerSpace;
 use crate::backbone::{Architecture, Backbone, ModelLocation, check_end};
 use crate::data::batch::{Answer, TokenisedExample};
 use crate::data::tokens::BareTokens;
@@ -195,7 +196,8 @@ pub(crate) fn prepare(
     backbone: &Backbone,
     config: &Config,
 ) -> Result<PreparedTask> {
-    let (goal, max_length) = (Goal::texts(&data.name), config.max_length);
+    let goal = Goal::new(&data.name, AnswerSpace::Tokens);
+    let max_length = config.max_length;
     let reader = LanguageReader::of(backbone, max_length)?;
     let mut notes = std::mem::take(&mut data.notes);
     notes.extend(data.sample(config.train_rows));

@@ -6,6 +6,7 @@
 //! | Module | What is in it |
 //! |---|---|
 //! | `error`, `text`, `io`, `unused` | errors and their kinds, words of messages, whole files, what is read and not used |
+//! | [`answers`] | what a model answers, and where its answer is read; typed questions |
 //! | [`settings`] | every setting of a run, the presets, the methods there are |
 //! | [`record`] | what a run leaves behind |
 //! | [`task`], [`data`] | the table of tasks; what is learnt, from which files; prompts and token ids |
@@ -28,6 +29,7 @@
 #![allow(missing_docs, clippy::missing_errors_doc)]
 
 pub mod adapter;
+pub mod answers;
 mod backbone;
 pub mod check;
 pub mod data;

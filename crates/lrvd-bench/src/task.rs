@@ -9,18 +9,18 @@ use std::sync::LazyLock;
 
 use serde::{Deserialize, Serialize};
 
+use crate::answers::AnswerSpace;
 use crate::record::Metrics;
 use crate::text::UnknownName;
 
-/// Classes, scores or texts, and the numbers that sum up predictions of them.
+/// Answers that are learnt, and the numbers that sum up predictions of them.
 ///
 /// A benchmark task has one, and so has a user's own data.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Goal {
     pub name: String,
-    /// Class names in id order; empty for regression and for texts.
-    pub classes: Vec<String>,
+    pub answers: AnswerSpace,
     pub standard_metrics: Vec<Metric>,
     pub selection: Metric,
 }
@@ -36,44 +36,22 @@ impl Goal {
         found.unwrap_or(f64::NEG_INFINITY)
     }
 
-    /// Classification: F1 and the Matthews coefficient (of class 1) where there are two classes.
-    pub fn classification(name: &str, classes: Vec<String>) -> Self {
-        let standard_metrics =
-            if classes.len() == 2 { vec![Metric::F1, Metric::Matthews] } else { Vec::new() };
-        Self { name: name.to_owned(), classes, standard_metrics, selection: Metric::Accuracy }
+    /// A goal with the usual metrics of `answers`: F1 and the Matthews coefficient (of class 1) where there are two classes.
+    pub fn new(name: &str, answers: AnswerSpace) -> Self {
+        let (standard_metrics, selection) = match &answers {
+            AnswerSpace::Classes { names } if names.len() == 2 => {
+                (vec![Metric::F1, Metric::Matthews], Metric::Accuracy)
+            }
+            AnswerSpace::Score => (vec![Metric::Pearson, Metric::Spearman], Metric::Pearson),
+            AnswerSpace::Tokens => (Vec::new(), Metric::Nll),
+            // Metrics of the second class mean nothing where classes are letters.
+            _ => (Vec::new(), Metric::Accuracy),
+        };
+        Self { name: name.to_owned(), answers, standard_metrics, selection }
     }
 
-    /// Questions whose classes are letters or other `labels`: metrics of the second class mean nothing there.
-    pub fn questions(name: &str, labels: impl IntoIterator<Item = impl ToString>) -> Self {
-        let classes = labels.into_iter().map(|label| label.to_string()).collect();
-        Self { standard_metrics: Vec::new(), ..Self::classification(name, classes) }
-    }
-
-    pub fn regression(name: &str) -> Self {
-        Self {
-            name: name.to_owned(),
-            classes: Vec::new(),
-            standard_metrics: vec![Metric::Pearson, Metric::Spearman],
-            selection: Metric::Pearson,
-        }
-    }
-
-    /// Texts, of which the next tokens are predicted.
-    pub fn texts(name: &str) -> Self {
-        let (name, classes, standard_metrics) = (name.to_owned(), Vec::new(), Vec::new());
-        Self { name, classes, standard_metrics, selection: Metric::Nll }
-    }
-
-    pub fn is_texts(&self) -> bool {
-        self.selection == Metric::Nll
-    }
-
-    pub fn is_regression(&self) -> bool {
-        self.classes.is_empty() && !self.is_texts()
-    }
-
-    pub fn n_labels(&self) -> usize {
-        self.classes.len().max(1)
+    pub fn classification(name: &str, names: Vec<String>) -> Self {
+        Self::new(name, AnswerSpace::Classes { names })
     }
 }
 
@@ -269,15 +247,16 @@ impl Task {
         matches!(&self.row().shape, Shape::Texts { pair, .. } if !pair.is_empty())
     }
 
-    /// What is learnt of it; the classes of questions follow from the prompt.
+    /// What is learnt of it; the number of options of questions follows from the prompt.
     pub fn goal(self) -> Goal {
         let row = self.row();
-        let classes = match &row.target {
-            Target::Classes(names) => names.clone(),
-            Target::Score { .. } | Target::Choice(_) => Vec::new(),
+        let answers = match &row.target {
+            Target::Classes(names) => AnswerSpace::Classes { names: names.clone() },
+            Target::Score { .. } => AnswerSpace::Score,
+            Target::Choice(max_options) => AnswerSpace::Choice { max_options: *max_options },
         };
-        let (standard_metrics, selection) = (row.standard_metrics.clone(), row.selection);
-        Goal { name: row.name.to_owned(), classes, standard_metrics, selection }
+        let standard_metrics = row.standard_metrics.clone();
+        Goal { name: row.name.to_owned(), answers, standard_metrics, selection: row.selection }
     }
 
     /// The task of GLUE with this command-line name (`sst2`) or table name (`SST-2`), in any case.

@@ -10,9 +10,10 @@ use lrvd_burn::device;
 use lrvd_models::deberta::{ADAPTER_TARGETS, Pooling};
 
 use crate::adapter::keep;
+use crate::answers::AnswerSpace;
 use crate::backbone::{Architecture, Backbone, locate_model};
 use crate::data::batch::LabelUnit;
-use crate::data::{Data, Dataset, PreparedTask, Wording};
+use crate::data::{Columns, Data, Dataset, InputLayout, PreparedTask, Wording};
 use crate::error::Result;
 use crate::io::{JsonLayout, write_json};
 use crate::language;
@@ -59,7 +60,7 @@ pub struct TrainOutcome {
 /// all `record.json`. Checkpoints are in `checkpoints` until then. What a kill left of a finished run is removed by `resume`.
 pub fn train(
     options: &TrainOptions,
-    data: Data,
+    mut data: Data,
     stop: &AtomicBool,
     sink: &mut dyn FnMut(&Event),
 ) -> Result<TrainOutcome> {
@@ -73,18 +74,11 @@ pub fn train(
     }
     let device = device::open(&options.device)?;
     let backbone = Backbone::open(locate_model(&options.model)?)?;
-    let data = match data {
-        Data::Labelled(data) => Data::Labelled(data.suited(backbone.architecture.input_form())?),
-        texts @ Data::Texts(_) => texts,
-    };
     let mut out = run::OutputFolder::look(&options.out, options.resume)?;
     out.check_results()?;
-    let (mut settings, note) = options.settings(&data, &backbone)?;
+    let (mut settings, note) = options.settings(&mut data, &backbone)?;
     backbone.location.note.iter().for_each(|note| sink(&Event::Note(note.clone())));
-    let goal = match &data {
-        Data::Labelled(data) => data.kind.goal.clone(),
-        Data::Texts(data) => Goal::texts(&data.name),
-    };
+    let goal = settings.rows.goal.clone();
     let mut task = prepare(data, &settings, &backbone)?;
     options.set_steps(&mut settings.experiment, &task)?;
     limit_validation(options.method, &settings.experiment, &mut task);
@@ -114,8 +108,8 @@ pub fn train(
     // Whatever can be rejected is rejected by now: nothing was written before.
     out.begin(&value)?;
     out.warnings().into_iter().for_each(|text| sink(&Event::Note(text)));
-    if !goal.is_texts() {
-        write_json(&out.file(run::LABELS_FILE), &goal.classes, JsonLayout::Pretty)?;
+    if goal.answers != AnswerSpace::Tokens {
+        write_json(&out.file(run::LABELS_FILE), &goal.answers.names(), JsonLayout::Pretty)?;
     }
     let (requested, note) = match settings.request() {
         RankRequest::Average(rank) => (Some(rank), "asked for"),
@@ -131,7 +125,7 @@ pub fn train(
             sink(&Event::Note(text));
         }
         let intervals = keep(&settings, trained, finished, context, &adapter)?;
-        let has_none = goal.is_regression() && intervals.is_empty();
+        let has_none = goal.answers == AnswerSpace::Score && intervals.is_empty();
         let absent = || {
             "no interval: the validation rows chose the model, and its errors on them are smaller than on new rows; `--set \
              holdout=0.1` keeps other rows for it"
@@ -150,8 +144,9 @@ pub fn train(
 /// The rows of `data` as the model reads them, with notes for a reader of the results.
 fn prepare(data: Data, settings: &TrainSettings, backbone: &Backbone) -> Result<PreparedTask> {
     let config = &settings.experiment;
-    match (data, &settings.rows) {
-        (Data::Labelled(mut data), RowSettings::Classes(own)) => {
+    let own = &settings.rows;
+    match data {
+        Data::Labelled(mut data) => {
             let drawn = data.sample(config.train_rows);
             let untrained = data.untrained();
             data.permute_options(settings.seed);
@@ -159,8 +154,11 @@ fn prepare(data: Data, settings: &TrainSettings, backbone: &Backbone) -> Result<
             let reader = own.reader(backbone, config.max_length)?;
             let mut task = reader.prepare(own.goal.clone(), train, validation)?;
             // Of typed questions each has its own.
-            let asked = own.wording.as_ref().filter(|_| !data.kind.is_decision());
-            let asked = asked.map(Wording::describe);
+            let asked = match &own.goal.answers {
+                AnswerSpace::Questions { .. } => None,
+                answers => own.layout.wording(answers, own.pairs),
+            };
+            let asked = asked.as_ref().map(Wording::describe);
             let notes = data.notes.into_iter().filter(|_| data.kind.task.is_none());
             task.notes =
                 notes.chain(drawn).chain(untrained).chain(asked).chain(task.notes).collect();
@@ -176,12 +174,11 @@ fn prepare(data: Data, settings: &TrainSettings, backbone: &Backbone) -> Result<
             }
             Ok(task)
         }
-        (Data::Texts(data), RowSettings::Texts(_)) => {
+        Data::Texts(data) => {
             let drawn_validation = data.validation_split.is_some();
             let task = language::prepare(data, backbone, config)?;
             Ok(PreparedTask { drawn_validation, ..task })
         }
-        _ => bail!("the settings are for rows of another kind than the data has"),
     }
 }
 
@@ -195,7 +192,10 @@ fn limit_validation(method: MethodName, config: &Config, task: &mut PreparedTask
     }
     task.limit_validation(most);
     let rows = task.validation.len();
-    let drawn = if task.goal.classes.is_empty() { "at random" } else { "by class" };
+    let drawn = match task.goal.answers {
+        AnswerSpace::Score | AnswerSpace::Tokens => "at random",
+        _ => "by class",
+    };
     let reason = || {
         let [own, whole] = [rows, all].map(|rows| 100.0 * work.share(rows));
         format!(
@@ -216,7 +216,7 @@ impl TrainOptions {
         let rows = config.train_rows.map_or(all, |most| most.min(all));
         let (is_drawn, goal) = (data.validation_split.is_some(), &data.kind.goal);
         let Holdout { share, fitted } =
-            Holdout::new(self.method, config, rows, is_drawn, goal.is_regression());
+            Holdout::new(self.method, config, rows, is_drawn, &goal.answers);
         let is_fitted = self.method.is_tempered() && fitted == FittedRows::Holdout;
         if is_fitted && share * (rows as f64) < 0.5 {
             bail!(
@@ -242,9 +242,8 @@ impl TrainOptions {
     fn set_steps(&self, config: &mut Config, task: &PreparedTask) -> Result<()> {
         let Some(epochs) = self.epochs else { return Ok(()) };
         let rows = task.train.len();
-        let regression = task.goal.is_regression();
         let Holdout { share, .. } =
-            Holdout::new(self.method, config, rows, task.drawn_validation, regression);
+            Holdout::new(self.method, config, rows, task.drawn_validation, &task.goal.answers);
         let rows = rows - task.held_out_rows(share, self.seed);
         let batch = config.batch_size.max(1);
         let batches = match config.last_batch {
@@ -267,7 +266,7 @@ impl TrainOptions {
     /// The settings of the run, and a note on one that was set and does not fit the model.
     fn settings(
         &self,
-        data: &Data,
+        data: &mut Data,
         backbone: &Backbone,
     ) -> Result<(TrainSettings, Option<String>)> {
         let (architecture, mut experiment) = (&backbone.architecture, self.config.clone());
@@ -277,7 +276,13 @@ impl TrainOptions {
                 if !self.given.contains("pooling") {
                     experiment.pooling = architecture.pooling();
                 }
-                if !self.given.contains("max_length") && data.kind.is_decision() {
+                let layout = architecture.resolve(data, &self.config.wording)?;
+                let goal = data.kind.goal.clone();
+                let is_typed = matches!(
+                    goal.answers,
+                    AnswerSpace::Question { .. } | AnswerSpace::Questions { .. }
+                );
+                if !self.given.contains("max_length") && is_typed {
                     experiment.max_length = architecture.question_length();
                 }
                 // The presets name the layers of an encoder.
@@ -291,24 +296,22 @@ impl TrainOptions {
                     }
                     experiment.target_modules = own;
                 }
-                let (questions, wording) = architecture.asks(data, &self.config.wording)?;
-                let rows = run::ClassSettings {
-                    validation_split: data.validation_split,
-                    columns: data.kind.columns.clone(),
-                    wording,
-                    questions,
-                    question: data.kind.question.clone(),
-                    pairs: data.pairs(),
-                    goal: data.kind.goal.clone(),
-                };
-                (RowSettings::Classes(rows), data.split_files())
+                let validation_split = data.validation_split;
+                let columns = data.kind.columns.clone().map(Columns::Labelled);
+                let pairs = data.pairs();
+                let rows = RowSettings { validation_split, columns, layout, pairs, goal };
+                (rows, data.split_files())
             }
             Data::Texts(data) => {
                 backbone.decoder_for("language modelling")?;
-                let (task, columns) = (Training::Language.name().to_owned(), data.kind.clone());
-                let validation_split = data.validation_split;
-                let rows = run::TextSettings { task, validation_split, columns };
-                (RowSettings::Texts(rows), data.split_files())
+                let rows = RowSettings {
+                    validation_split: data.validation_split,
+                    columns: Some(Columns::Texts(data.kind.clone())),
+                    layout: InputLayout::Texts,
+                    pairs: false,
+                    goal: Goal::new(&data.name, AnswerSpace::Tokens),
+                };
+                (rows, data.split_files())
             }
         };
         let (rows, method) = ((rows, files), (self.method, self.target_rank));

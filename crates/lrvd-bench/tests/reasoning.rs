@@ -6,8 +6,9 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
+use lrvd_bench::answers::Readout;
 use lrvd_bench::data::{self, Example};
-use lrvd_bench::settings::{PromptSet, Readout};
+use lrvd_bench::settings::PromptSet;
 use lrvd_bench::task::Task;
 use lrvd_models::tokenizer::TextTokenizer;
 

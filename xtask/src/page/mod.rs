@@ -133,7 +133,7 @@ fn check_choice(browser: &mut Browser, lrvd: &Lrvd, trained: &Path) -> Result<()
 
 /// A choice keeps its threshold, a score gets one that no answer reaches, and a noul has none.
 fn set_thresholds(run: &Path) -> Result<()> {
-    let file = run.join("adapter/lrvd_classifier.json");
+    let file = run.join("adapter/lrvd_adapter.json");
     let mut description: Value = serde_json::from_str(&std::fs::read_to_string(&file)?)?;
     let types = &mut description["calibration"];
     ensure!(

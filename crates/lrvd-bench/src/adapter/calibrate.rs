@@ -12,11 +12,12 @@ use lrvd_core::metrics::{
 use lrvd_core::noise::{NoiseKey, Stream, permutation};
 use serde::Serialize;
 
-use super::description::{Calibration, Certificate, Description, Threshold};
+use super::description::{Calibration, Certificate, DESCRIPTION_FILE, Description, Threshold};
 use super::evaluate::Evaluation;
 use super::saved::SavedClassifier;
+use crate::answers::QuestionKind;
+use crate::data::Split;
 use crate::data::batch::TokenisedExample;
-use crate::data::{QuestionKind, Split};
 use crate::error::Result;
 use crate::method::averaged;
 
@@ -156,8 +157,8 @@ pub fn fit_decisions(
 ) -> Result<BTreeMap<QuestionKind, Calibration>> {
     classifier.check_unseen(labelled)?;
     let dir = classifier.folder();
-    let Some(Description::Classifier(mut info)) = Description::read(dir)? else {
-        bail!("`{}` has no `lrvd_classifier.json`, which stores fitted values", dir.display());
+    let Some(mut info) = Description::read(dir)? else {
+        bail!("`{}` has no `{DESCRIPTION_FILE}`, which stores fitted values", dir.display());
     };
     let mut by_type: BTreeMap<QuestionKind, Vec<usize>> = BTreeMap::new();
     for (row, example) in labelled.examples.iter().enumerate() {
@@ -205,7 +206,7 @@ pub fn fit_decisions(
         info.calibration.entry(kind).or_default().insert(draws, calibration);
         found.insert(kind, calibration);
     }
-    Description::Classifier(info).write(dir)?;
+    info.write(dir)?;
     classifier.certified_by(labelled)?;
     Ok(found)
 }

@@ -9,15 +9,16 @@ use lrvd_burn::train::{ClassAnswer, PassWatch, Prediction};
 use lrvd_core::metrics::{argmax_rows, sample_sd};
 use lrvd_models::Prefixes;
 
-use super::description::{BaseInfo, Calibration, ClassifierInfo, RunInfo};
+use super::description::{BaseInfo, Calibration, Description, RunInfo};
 use super::open::Base;
 use super::saved::SavedClassifier;
+use crate::answers::{AnswerSpace, Invalid, LETTERS, Question, QuestionKind, Readout};
 use crate::backbone::{Head, load_model};
 use crate::data::batch::{TokenExamples, TokenisedExample};
-use crate::data::{Input, Invalid, LETTERS, Question, QuestionForm, QuestionKind, TextColumns};
+use crate::data::{Columns, Input, InputLayout, QuestionForm, TextColumns};
 use crate::error::{Burn, Error, Kind, Result, kind_of, unreadable};
 use crate::method::softened;
-use crate::settings::{BasePrecision, Readout};
+use crate::settings::BasePrecision;
 use crate::task::Goal;
 
 /// Standard deviation over draws, the rows of `each`, of what the options at `places` answer under a temperature: the expected
@@ -112,13 +113,13 @@ impl SavedClassifier {
         backbone.decoder_for("answers to typed questions without training")?;
         let architecture = &backbone.architecture;
         let run = RunInfo::none("untrained", architecture.sizes().positions, BATCH_SIZE);
-        let (goal, form) = (Goal::questions("decisions", LETTERS), QuestionForm::own(readout));
-        let info = ClassifierInfo {
-            columns: Some(TextColumns::decisions()),
-            wording: architecture.question_wording(form, LETTERS.len(), true),
-            questions: Some(form),
+        let answers = AnswerSpace::Questions { max_options: LETTERS.len(), usual: None };
+        let goal = Goal::new("decisions", answers);
+        let layout = InputLayout::Question(QuestionForm::own(readout));
+        let info = Description {
+            columns: Some(Columns::Labelled(TextColumns::decisions())),
             pairs: Some(true),
-            ..ClassifierInfo::new(BaseInfo::of(&backbone), goal, run)
+            ..Description::new(BaseInfo::of(&backbone), goal, layout, run)
         };
         let task = info.reader(&backbone)?.prepare(info.goal.clone(), &[], &[])?;
         let dtype = backbone.stored_as(BasePrecision::F32)?;
@@ -126,17 +127,6 @@ impl SavedClassifier {
             load_model(&backbone, &task, (info.pooling, &Head::New), false, 0, device, dtype)?;
         let folder = backbone.location.folder.clone();
         Ok(Self::bare(info, Path::new(&folder), backbone, model, device))
-    }
-
-    /// Whether it answers typed questions.
-    pub fn is_decider(&self) -> bool {
-        let columns = self.info.columns.as_ref();
-        self.info.question.is_some() || columns.is_some_and(|columns| columns.questions.is_some())
-    }
-
-    /// The only question that it answers; `None` if it answers any, or none.
-    pub fn fixed_question(&self) -> Option<&Question> {
-        self.info.question.as_ref().filter(|_| !self.info.has_choices())
     }
 
     /// Answers each of `questions` about `state` at the posterior mean (`draws = 0`) or averaged over draws, which `seed`
@@ -155,7 +145,10 @@ impl SavedClassifier {
         seed: u64,
         watch: PassWatch<'_>,
     ) -> Result<Vec<Result<Decided, Invalid>>> {
-        if !self.is_decider() {
+        if !matches!(
+            self.info.goal.answers,
+            AnswerSpace::Question { .. } | AnswerSpace::Questions { .. }
+        ) {
             bail!(
                 "`{}` was not trained on typed questions: `lrvd train` with rows of `state`, `questions` and `targets` does \
                  that",
@@ -275,17 +268,24 @@ impl SavedClassifier {
         })
     }
 
-    /// Whether the training, and its held-out rows, had such questions: all rows of it may have had one and the same.
+    /// `true` if the training, and its held-out rows, had such questions: all rows of it may have had one and the same.
     fn is_trained_on(&self, question: &Question) -> bool {
-        let own = self.info.question.as_ref();
-        own.is_none_or(|own| own.places_of_same(question).is_ok())
+        match &self.info.goal.answers {
+            AnswerSpace::Question { question: own }
+            | AnswerSpace::Questions { usual: Some(own), .. } => {
+                own.places_of_same(question).is_ok()
+            }
+            _ => true,
+        }
     }
 
     /// What the model reads for a question, and the class of each of its options.
     fn asked(&self, state: &str, question: &Question) -> Result<(Input, Vec<usize>), Invalid> {
-        match self.fixed_question() {
-            Some(own) => Ok((Input::state(own, state), own.places_of_same(question)?)),
-            None => Ok((Input::asking(question, state), (0..question.options.len()).collect())),
+        match &self.info.goal.answers {
+            AnswerSpace::Question { question: own } => {
+                Ok((Input::asking(own, state), own.places_of_same(question)?))
+            }
+            _ => Ok((Input::asking(question, state), (0..question.options.len()).collect())),
         }
     }
 
@@ -302,7 +302,7 @@ mod tests {
     use std::cell::Cell;
 
     use super::*;
-    use crate::data::QuestionOption;
+    use crate::answers::QuestionOption;
 
     /// The language model of the repository without an adapter.
     fn untrained(readout: Readout) -> SavedClassifier {

@@ -12,15 +12,14 @@ use lrvd_burn::files::{WeightStore, write_safetensors};
 use lrvd_burn::peft::{ExportSummary, PeftAdapter};
 
 use super::HEAD_FILE;
-use super::description::{ClassifierInfo, Description};
+use super::description::Description;
 use crate::error::Result;
 
 const TASK_TYPE: &str = "FEATURE_EXTRACTION";
 
 /// The start of the encoder's module paths in the whole model, with its dot; `None` of an adapter that PEFT loads whole.
 fn prefix(description: Option<&Description>) -> Option<String> {
-    let info = description.and_then(Description::classifier);
-    let ClassifierInfo { run, .. } = info.filter(|info| !info.pooling.is_first())?;
+    let Description { run, .. } = description.filter(|info| !info.pooling.is_first())?;
     let (encoder, _) = run.ranks.keys().next()?.split_once('.')?;
     Some(format!("{encoder}."))
 }

@@ -7,13 +7,16 @@ use std::path::Path;
 use anyhow::bail;
 use lrvd_core::metrics::{self, RiskCoverage, argmax_rows};
 
-use super::description::{Abstention, Certificate, Description, nothing_certified};
+use super::description::{
+    Abstention, Certificate, DESCRIPTION_FILE, Description, nothing_certified,
+};
 use super::saved::{SavedClassifier, SavedModel};
 use super::seen::{RowUse, SeenRows};
+use crate::answers::{AnswerSpace, Question, QuestionKind};
 use crate::data::table::{At, BadRow, Format, Row, Table};
 use crate::data::{
-    Asked, Example, Input, PreparedTask, QuestionKind, ReadOptions, Rows, Split, TextColumns,
-    asked, labelled_row, load, read_labelled,
+    Asked, Example, Input, PreparedTask, ReadOptions, Rows, Split, TextColumns, asked,
+    labelled_row, load, read_labelled,
 };
 use crate::error::{Error, Result};
 use crate::eval::{Scored, measures, score_draws, targets};
@@ -65,23 +68,24 @@ impl SavedClassifier {
         options: &ReadOptions,
         unused: &mut Unused,
     ) -> Result<Split> {
-        if columns.has_choices() && !self.info.has_choices() {
+        let answers = &self.info.goal.answers;
+        if !columns.choices.is_empty() && !matches!(answers, AnswerSpace::Choice { .. }) {
             bail!(
                 "columns of choices are for a classifier that was trained on questions with choices"
             );
         }
-        read_labelled(&mut Rows { options, unused }, file, &self.info.reading(columns))
+        read_labelled(&mut Rows { options, unused }, file, columns, &self.info.goal)
     }
 
     /// The validation split of a benchmark task, whose classes must be the classifier's.
     pub fn read_task(&self, task: Task, data_dir: &Path) -> Result<Split> {
-        let (expected, found) = (&self.info.goal.classes, task.goal().classes);
-        if *expected != found {
-            let name = |classes: &[String]| match classes {
+        let (expected, found) = (&self.info.goal.answers, &task.goal().answers);
+        if expected != found {
+            let name = |answers: &AnswerSpace| match &*answers.names() {
                 [] => "none (regression)".to_owned(),
                 classes => quoted(classes),
             };
-            let (expected, found) = (name(expected), name(&found));
+            let (expected, found) = (name(expected), name(found));
             bail!("the classifier knows the labels {expected}, the data has {found}");
         }
         Ok(load(data_dir, task, None)?.validation)
@@ -96,10 +100,9 @@ pub fn evaluate(
 ) -> Result<Evaluation> {
     let info = &classifier.info;
     // F1 and Matthews are reported for any two classes, whatever a benchmark reports.
-    let goal = if info.goal.is_regression() || info.has_choices() || info.question.is_some() {
-        info.goal.clone()
-    } else {
-        Goal::classification(&info.goal.name, info.goal.classes.clone())
+    let goal = match &info.goal.answers {
+        AnswerSpace::Classes { names } => Goal::classification(&info.goal.name, names.clone()),
+        _ => info.goal.clone(),
     };
     let reader = info.reader(&classifier.backbone)?;
     let task = reader.prepare(goal, &[], examples)?;
@@ -116,7 +119,7 @@ pub fn evaluate(
         if let (Some(own), Some(raw)) = (&mut answers.uncertainty, raw.uncertainty) {
             own.mutual_information = raw.mutual_information;
         }
-        if info.goal.is_regression() {
+        if info.goal.answers == AnswerSpace::Score {
             let numbers: Vec<f64> = targets(&task.validation).collect();
             answers.metrics.standard.extend(of_numbers(&answers.outputs, &numbers, |score| {
                 info.intervals.around(score, draws)
@@ -209,7 +212,7 @@ impl SavedClassifier {
         let mut table = Table::open(file, format, None, true)?;
         let columns = TextColumns { label: None, ..columns };
         columns.check(file, &table.names()?)?;
-        asked(table, columns, self.info.question.clone())
+        asked(table, columns, self.usual_question())
     }
 
     /// The same of a stream of one JSON object a line, which errors call `name`.
@@ -219,7 +222,16 @@ impl SavedClassifier {
         name: &Path,
         columns: TextColumns,
     ) -> Result<AskedRows> {
-        asked(Table::objects(reader, name), columns, self.info.question.clone())
+        asked(Table::objects(reader, name), columns, self.usual_question())
+    }
+
+    /// The question of rows that have none.
+    pub fn usual_question(&self) -> Option<Question> {
+        match &self.info.goal.answers {
+            AnswerSpace::Question { question } => Some(question.clone()),
+            AnswerSpace::Questions { usual, .. } => usual.clone(),
+            _ => None,
+        }
     }
 }
 
@@ -271,11 +283,11 @@ pub fn fit_abstention(
     };
     let found = Abstention { above: -sure, certificate };
     let dir = classifier.folder();
-    let Some(Description::Classifier(mut info)) = Description::read(dir)? else {
-        bail!("`{}` has no `lrvd_classifier.json`, which stores fitted values", dir.display());
+    let Some(mut info) = Description::read(dir)? else {
+        bail!("`{}` has no `{DESCRIPTION_FILE}`, which stores fitted values", dir.display());
     };
     info.abstentions.insert(draws, found);
-    Description::Classifier(info).write(dir)?;
+    info.write(dir)?;
     classifier.certified_by(labelled)?;
     Ok(found)
 }

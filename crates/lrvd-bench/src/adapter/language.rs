@@ -20,10 +20,11 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::description::{Description, LanguageInfo};
+use super::description::Description;
 use super::evaluate::{Evaluation, with_mean};
 use super::open::{Adapter, OpenOptions};
 use super::saved::SavedModel;
+use crate::answers::AnswerSpace;
 use crate::backbone::{
     Backbone, GENERATION_FILE, ModelLocation, check_end, load_language_model, locate_model,
 };
@@ -101,7 +102,7 @@ impl Generation {
     }
 }
 
-pub type SavedLanguageModel = SavedModel<LlamaForCausalLm, Option<LanguageInfo>>;
+pub type SavedLanguageModel = SavedModel<LlamaForCausalLm, Option<Description>>;
 
 impl SavedLanguageModel {
     /// Loads a run on texts, one of its checkpoints, or any PEFT folder of the task `CAUSAL_LM`.
@@ -116,7 +117,7 @@ impl SavedLanguageModel {
         device: &Device,
     ) -> Result<Self> {
         let info = match &adapter.files.description {
-            Some(Description::Language(info)) => Some(info.clone()),
+            Some(info) if info.goal.answers == AnswerSpace::Tokens => Some(info.clone()),
             _ if adapter.files.peft.config.task_type.as_deref() == Some(TASK_TYPE) => {
                 adapter.check_made_elsewhere()?;
                 None
@@ -206,7 +207,7 @@ impl SavedLanguageModel {
     }
 
     pub fn columns(&self) -> Option<&LanguageColumns> {
-        self.info.as_ref().map(|info| &info.columns)
+        self.info.as_ref()?.columns.as_ref()?.texts()
     }
 
     pub fn seed(&self) -> u64 {
@@ -237,7 +238,8 @@ impl SavedLanguageModel {
         let batch_size = self.info.as_ref().map_or(BATCH_SIZE, |info| info.run.batch_size);
         let (validation_ids, validation): (Vec<_>, _) =
             encoded(None, rows, &reader, self.max_length(), &mut notes)?.into_iter().unzip();
-        let (pad_id, task) = (reader.pad_id, PreparedTask::without_examples(Goal::texts("data")));
+        let goal = Goal::new("data", AnswerSpace::Tokens);
+        let (pad_id, task) = (reader.pad_id, PreparedTask::without_examples(goal));
         let validation_places = places(rows, &validation_ids);
         let task = PreparedTask { validation, validation_ids, validation_places, pad_id, ..task };
         let examples = task.examples(&task.validation, &self.device);

@@ -15,8 +15,7 @@ mod seen;
 pub use calibrate::{QuestionMetrics, fit_decisions};
 pub use decide::Decided;
 pub use description::{
-    Abstention, BaseInfo, Calibration, Certificate, ClassifierInfo, Description, LanguageInfo,
-    RunInfo, Threshold,
+    Abstention, BaseInfo, Calibration, Certificate, Description, RunInfo, Threshold,
 };
 pub use evaluate::{
     AskedRows, Evaluation, InputRow, Inputs, evaluate, fit_abstention, read_inputs, stream_inputs,

@@ -16,6 +16,7 @@ use lrvd_core::noise::{NoiseKey, Stream, permutation};
 use serde::{Deserialize, Serialize};
 
 use super::saved::{RowAnswer, SavedClassifier};
+use crate::answers::AnswerSpace;
 use crate::data::batch::TokenExamples;
 use crate::data::{Example, Input, Split};
 use crate::error::Result;
@@ -124,7 +125,10 @@ pub fn fit_ood(
     draws: usize,
     seed: u64,
 ) -> Result<OodDetector> {
-    if classifier.info.goal.is_regression() || classifier.info.has_choices() {
+    if !matches!(
+        classifier.info.goal.answers,
+        AnswerSpace::Classes { .. } | AnswerSpace::Question { .. }
+    ) {
         bail!(
             "an out-of-distribution score is for a classifier of texts, and this one has no fixed classes"
         );

@@ -17,12 +17,12 @@ use lrvd_burn::peft::{
 use lrvd_burn::train::{latest_checkpoint, load_checkpoint};
 use lrvd_models::AutoModel;
 
-use super::description::{
-    BaseInfo, CLASSIFIER_FILE, ClassifierInfo, Description, LANGUAGE_FILE, RunInfo,
-};
+use super::description::{BaseInfo, DESCRIPTION_FILE, Description, RunInfo};
 use super::seen::SeenRows;
 use super::{PEFT_CONFIG, encoder_only};
+use crate::answers::{AnswerSpace, Readout};
 use crate::backbone::{Backbone, locate_model, may_be_there, split_revision};
+use crate::data::InputLayout;
 use crate::error::{Kind, Result};
 use crate::eval::{RunContext, mean_scores, targets};
 use crate::method::{DynMethod, FittedRows, Intervals};
@@ -133,10 +133,11 @@ impl Adapter {
         Ok(first_file(files)?.is_some())
     }
 
-    /// Whether `dir` holds an adapter of a language model that was trained here on texts, or a run of one.
+    /// `true` if `dir` holds an adapter of a language model that was trained here on texts, or a run of one.
     pub fn is_for_texts(dir: &Path) -> Result<bool> {
         for folder in [dir, &dir.join(ADAPTER_DIR)] {
-            if let Some(Description::Language(_)) = Description::read(folder)? {
+            let description = Description::read(folder)?;
+            if description.is_some_and(|own| own.goal.answers == AnswerSpace::Tokens) {
                 return Ok(true);
             }
         }
@@ -216,12 +217,13 @@ impl Adapter {
         Ok(Base(Arc::new(self.named_base()?.shared())))
     }
 
-    /// Whether it is of a language model that was trained here on texts.
+    /// `true` if it is of a language model that was trained here on texts.
     pub fn continues_texts(&self) -> bool {
-        matches!(self.files.description, Some(Description::Language(_)))
+        let description = self.files.description.as_ref();
+        description.is_some_and(|own| own.goal.answers == AnswerSpace::Tokens)
     }
 
-    pub(super) fn classifier(&self, backbone: &Backbone) -> Result<ClassifierInfo> {
+    pub(super) fn classifier(&self, backbone: &Backbone) -> Result<Description> {
         self.described(backbone)?.ok_or_else(|| {
             let dir = self.folder.display();
             anyhow!(
@@ -232,9 +234,9 @@ impl Adapter {
     }
 
     /// Its description as a classifier, or what can be known of one that was made elsewhere; `None` for a language model.
-    pub(crate) fn described(&self, backbone: &Backbone) -> Result<Option<ClassifierInfo>> {
+    pub(crate) fn described(&self, backbone: &Backbone) -> Result<Option<Description>> {
         let mut info = match &self.files.description {
-            Some(description) => description.classifier().cloned(),
+            Some(own) => Some(own.clone()).filter(|own| own.goal.answers != AnswerSpace::Tokens),
             None => Some(self.foreign(backbone)?),
         };
         match (&mut info, self.options.max_length, backbone.architecture.positions()) {
@@ -264,14 +266,14 @@ impl Adapter {
     /// The base that the options name, else the one of the description, else that of PEFT's file.
     fn named_base(&self) -> Result<Backbone> {
         let PeftConfig { base_model_name_or_path, revision, .. } = &self.files.peft.config;
-        let described = self.files.description.as_ref().map(|known| known.base().name.clone());
+        let described = self.files.description.as_ref().map(|known| known.base.name.clone());
         let named = || Some(at_revision(base_model_name_or_path.as_ref()?, revision.as_deref()));
         base_of(&self.options, &self.folder, described.or_else(named))
     }
 
     fn check_base(&self, backbone: &Backbone) -> Result<Vec<String>> {
         let OpenOptions { allow_other_base, allow_changed, .. } = self.options;
-        let described = self.files.description.as_ref().map(Description::base);
+        let described = self.files.description.as_ref().map(|own| &own.base);
         let Some(BaseInfo { weights, hashes, .. }) = described else { return Ok(Vec::new()) };
         if !allow_other_base && *weights != backbone.hashes {
             return Err(Kind::OtherBase.mark(anyhow!(
@@ -305,25 +307,25 @@ impl Adapter {
             return Ok(());
         }
         bail!(
-            "`{}` has lost its description (`{CLASSIFIER_FILE}`, or `{LANGUAGE_FILE}` of a language model), which has the \
-             classes, the temperature and the base: {} show that it was made here; copy the folder again. Without \
-             `{POSTERIOR_FILE}` and outside the run's folder it is read as any adapter of PEFT",
+            "`{}` has lost its description (`{DESCRIPTION_FILE}`), which has the classes, the temperature and the base: {} show \
+             that it was made here; copy the folder again. Without `{POSTERIOR_FILE}` and outside the run's folder it is \
+             read as any adapter of PEFT",
             self.folder.display(),
             quoted(found)
         );
     }
 
-    fn foreign(&self, backbone: &Backbone) -> Result<ClassifierInfo> {
+    fn foreign(&self, backbone: &Backbone) -> Result<Description> {
         self.check_made_elsewhere()?;
         let AdapterFiles { peft, posterior, .. } = &self.files;
-        let encoder = backbone.answering_encoder("an adapter without `lrvd_classifier.json`")?;
+        let encoder = backbone.answering_encoder("an adapter without `lrvd_adapter.json`")?;
         let [_, classifier] = encoder.family.head();
         let head = peft.saved.get(&format!("{classifier}.weight"));
         let width = head.and_then(|tensor| tensor.shape().first().copied());
         let own = encoder.id2label.clone();
         let numbered = |n: usize| (0..n).map(|i| format!("LABEL_{i}")).collect();
         let goal = match width.unwrap_or(own.len()) {
-            1 => Goal::regression("adapter"),
+            1 => Goal::new("adapter", AnswerSpace::Score),
             n => Goal::classification("adapter", if n == own.len() { own } else { numbered(n) }),
         };
         let header = posterior.as_ref().map(|posterior| &posterior.header);
@@ -338,7 +340,7 @@ impl Adapter {
             draws: if posterior.is_some() { 10 } else { 0 },
             ..RunInfo::none(method, longest, BATCH_SIZE)
         };
-        Ok(ClassifierInfo::new(BaseInfo::of(backbone), goal, run))
+        Ok(Description::new(BaseInfo::of(backbone), goal, InputLayout::Segments, run))
     }
 }
 
@@ -418,7 +420,7 @@ fn intervals(
 ) -> Result<Intervals> {
     let is_held_out = context.config.chooses_model();
     let has_none = is_held_out && context.fitted != FittedRows::Holdout;
-    if !context.task.goal.is_regression() || has_none {
+    if context.task.goal.answers != AnswerSpace::Score || has_none {
         return Ok(Intervals::default());
     }
     let rows = if is_held_out { &context.task.holdout } else { &context.task.validation };
@@ -455,10 +457,8 @@ pub(crate) fn keep(
     };
     let intervals = intervals(context, &*method, &model.clone().valid(), finished)?;
     let mut description = settings.description(step, which);
-    if let Description::Classifier(info) = &mut description {
-        info.temperatures.clone_from(finished.kept());
-        info.intervals.clone_from(&intervals);
-    }
+    description.temperatures.clone_from(finished.kept());
+    description.intervals.clone_from(&intervals);
     let files = AdapterFiles::of(&model, config, kl_weight, description)?;
     files.write(folder, ExportLayout::Ragged, |_| Ok(None))?;
     SeenRows::of(context.task, context.fitted, config).write(folder)?;
@@ -474,12 +474,11 @@ impl AdapterFiles {
         kl_weight: f64,
         mut description: Description,
     ) -> Result<Self> {
-        let (task_type, whole): (_, &[&str]) = match &description {
-            Description::Language(_) => ("CAUSAL_LM", &[]),
+        let (task_type, whole): (_, &[&str]) = match &description.layout {
             // It answers by its own head, which is adapted and not replaced.
-            Description::Classifier(info) if !info.has_head() => ("CAUSAL_LM", &[]),
-            Description::Classifier(info) if info.wording.is_some() => ("SEQ_CLS", &["score"]),
-            Description::Classifier(_) => ("SEQ_CLS", &["pooler", "classifier"]),
+            layout if layout.readout() != Readout::Head => ("CAUSAL_LM", &[]),
+            InputLayout::Prompt(_) => ("SEQ_CLS", &["score"]),
+            _ => ("SEQ_CLS", &["pooler", "classifier"]),
         };
         // A RoBERTa has no module called pooler, and a mean needs none.
         let mut found = Vec::new();
@@ -505,7 +504,7 @@ impl AdapterFiles {
         } else {
             PeftConfig::lora(initial_rank, config.lora_alpha, targets)
         };
-        let (base, revision) = split_revision(&description.base().name);
+        let (base, revision) = split_revision(&description.base.name);
         let template = PeftConfig {
             base_model_name_or_path: Some(base.to_owned()),
             revision: revision.map(str::to_owned),
@@ -518,12 +517,12 @@ impl AdapterFiles {
         let run = PosteriorRun {
             scheme: Some(config.training_scheme.scheme()),
             statistic: Some(config.prune.statistic),
-            log_alpha_threshold: description.run().log_alpha_threshold,
+            log_alpha_threshold: description.run.log_alpha_threshold,
             kl_weight: Some(kl_weight),
-            seed: Some(description.run().seed),
+            seed: Some(description.run.seed),
         };
         let posterior = posterior_from_model(model, run)?;
-        let own = description.parts_mut().1;
+        let own = &mut description.run;
         own.ranks = ranks(model).into_iter().collect();
         own.initial_rank = Some(initial_rank);
         Ok(Self { peft, posterior, description: Some(description) })
@@ -532,9 +531,8 @@ impl AdapterFiles {
     /// Reads `folder`, and returns warnings of changed files, which are errors without `allow_changed`.
     pub(super) fn read(folder: &Path, allow_changed: bool) -> Result<(Self, Vec<String>)> {
         let description = Description::read(folder)?;
-        let known =
-            description.as_ref().and_then(|known| Some((known, known.base().hashes.as_ref()?)));
-        let check = known.map(|(known, hashes)| hashes.check(folder, known.file(), allow_changed));
+        let known = description.as_ref().and_then(|known| known.base.hashes.as_ref());
+        let check = known.map(|hashes| hashes.check(folder, DESCRIPTION_FILE, allow_changed));
         let warnings = check.transpose()?.unwrap_or_default();
         let peft = PeftAdapter::read(folder)?;
         let peft = encoder_only::join(peft, description.as_ref(), folder)?;
@@ -575,7 +573,7 @@ impl AdapterFiles {
             None => {}
         }
         if let Some(mut description) = description {
-            description.parts_mut().0.hashes.get_or_insert_default().take(building.path())?;
+            description.base.hashes.get_or_insert_default().take(building.path())?;
             description.write(building.path())?;
         }
         if let Some(text) = card(&summary)? {

@@ -13,13 +13,12 @@ use lrvd_burn::train::{ClassAnswer, DrawPolicy, Inputs, PassWatch, Prediction, S
 use lrvd_models::tokenizer::TextTokenizer;
 use lrvd_models::{AutoModel, Prefixes};
 
-use super::description::{Certificate, ClassifierInfo, Description, check_draws};
+use super::description::{Certificate, Description, check_draws};
 use super::open::{Adapter, OpenOptions};
+use crate::answers::{AnswerSpace, MOST_OPTIONS, QuestionKind};
 use crate::backbone::{Backbone, Head, ModelLocation, load_model};
 use crate::data::batch::{TokenExamples, TokenisedExample, widest};
-use crate::data::{
-    Cut, CutInputs, Input, Label, MOST_OPTIONS, QuestionKind, TextColumns, TextReader,
-};
+use crate::data::{Columns, Cut, CutInputs, Input, Label, TextColumns, TextReader};
 use crate::error::{Burn, Error, Kind, Result, kind_of};
 use crate::method::softened;
 use crate::settings::BasePrecision;
@@ -135,7 +134,7 @@ pub(crate) fn no_head<T: AsRef<str>>(adapter: &Path, names: impl IntoIterator<It
 const WINDOW: usize = 32;
 const KEPT_LOGITS: usize = 1 << 23;
 
-pub type SavedClassifier = SavedModel<AutoModel, ClassifierInfo>;
+pub type SavedClassifier = SavedModel<AutoModel, Description>;
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum RowAnswer {
@@ -235,11 +234,11 @@ impl SavedClassifier {
             unused.add("the adapter's tokenizer", format_args!("`{}`", own.file().display()));
             saved.warnings.extend(unused.notes(adapter.options.strict)?);
         }
-        let ClassifierInfo { temperatures, intervals, .. } = &saved.info;
+        let Description { temperatures, intervals, .. } = &saved.info;
         if temperatures.by_draws.is_empty() && intervals.by_draws.is_empty() {
             saved.warnings.extend(temperatures.describe().or(intervals.describe()));
         }
-        let stated = adapter.files.description.as_ref().and_then(Description::classifier);
+        let stated = adapter.files.description.as_ref();
         let (stated, most) =
             (stated.map_or(0, |info| info.run.max_length), saved.info.run.max_length);
         if stated > most && adapter.options.max_length.is_none() {
@@ -251,7 +250,7 @@ impl SavedClassifier {
         Ok(saved)
     }
 
-    pub(crate) fn merged(folder: &Path, info: &ClassifierInfo, device: &Device) -> Result<Self> {
+    pub(crate) fn merged(folder: &Path, info: &Description, device: &Device) -> Result<Self> {
         let backbone = Arc::new(Backbone::open(ModelLocation::of_folder(folder))?);
         let task = info.reader(&backbone)?.prepare(info.goal.clone(), &[], &[])?;
         let (head, single) = (Head::Adapters(&BTreeMap::new()), DType::F32.into());
@@ -320,7 +319,7 @@ impl SavedClassifier {
     pub fn columns(&self) -> TextColumns {
         let pair = (self.info.pairs == Some(true)).then(|| "pair".to_owned());
         let usual = || TextColumns { pair, ..TextColumns::default() };
-        self.info.columns.clone().unwrap_or_else(usual)
+        self.info.columns.as_ref().and_then(Columns::labelled).cloned().unwrap_or_else(usual)
     }
 
     /// Answers `inputs` at the posterior mean (`draws = 0`) or averaged over draws of the kind that the classifier was evaluated
@@ -350,7 +349,7 @@ impl SavedClassifier {
     }
 
     pub(super) fn answers(&self, logits: Prediction, draws: usize) -> Result<Vec<RowAnswer>> {
-        if self.info.goal.is_regression() {
+        if self.info.goal.answers == AnswerSpace::Score {
             let score = |a: ScoreAnswer| RowAnswer::Score {
                 score: a.score,
                 interval: self.info.intervals.around(a.score, draws),
@@ -361,7 +360,10 @@ impl SavedClassifier {
         // What the draws disagree about is theirs, whatever the temperature.
         let information: Vec<Option<f64>> =
             logits.classes()?.into_iter().map(|answer| answer.mutual_information).collect();
-        let kind = self.fixed_question().map(|question| question.kind);
+        let kind = match &self.info.goal.answers {
+            AnswerSpace::Question { question } => Some(question.kind),
+            _ => None,
+        };
         let temperatures = vec![self.info.temperature(kind, draws); logits.rows];
         let logits = softened(logits, &temperatures)?;
         let made = |row: usize| logits.draws_per_example.as_ref().map_or(draws, |made| made[row]);
@@ -382,7 +384,7 @@ impl SavedClassifier {
             return batch;
         }
         // Every draw's logits are kept until the answers are taken from them.
-        let most = KEPT_LOGITS / (draws.max(1) * self.info.goal.n_labels().max(1));
+        let most = KEPT_LOGITS / (draws.max(1) * self.info.goal.answers.width());
         (WINDOW * batch).min(most).max(batch)
     }
 
@@ -405,7 +407,7 @@ impl SavedClassifier {
                 example.prefix = reader.shared(input, &example.ids, cut)?;
             }
         }
-        let labels = widest(self.info.goal.n_labels(), &examples);
+        let labels = widest(self.info.goal.answers.width(), &examples);
         let examples = TokenExamples::new(&examples, reader.pad_id, labels, &self.device);
         ask(&TokenExamples { prefixes, ..examples })
     }
@@ -474,18 +476,20 @@ impl SavedClassifier {
         let (pair, found) = (input.pair.is_some(), input.choices.len());
         let most = match input.kind {
             Some(_) => MOST_OPTIONS,
-            None => self.info.goal.n_labels(),
+            None => self.info.goal.answers.width(),
         };
-        let (found, expected) = match (self.info.pairs, self.info.has_choices()) {
-            (Some(expected), _) if expected != pair => {
+        let (found, expected) = match (&self.info.goal.answers, self.info.pairs) {
+            (AnswerSpace::Question { .. }, _) if input.kind.is_some() => return None,
+            (_, Some(expected)) if expected != pair => {
                 (format!("is {}", kind(pair)), kind(expected).to_owned())
             }
-            (_, true) if !(2..=most).contains(&found) => {
+            (AnswerSpace::Choice { .. } | AnswerSpace::Questions { .. }, _) => {
+                if (2..=most).contains(&found) {
+                    return None;
+                }
                 (format!("has {found} choices"), format!("questions with 2 to {most}"))
             }
-            (_, false) if found > 0 => {
-                (format!("has {found} choices"), "texts without choices".to_owned())
-            }
+            _ if found > 0 => (format!("has {found} choices"), "texts without choices".to_owned()),
             _ => return None,
         };
         Some(format!("{found}, the classifier was trained on {expected}"))
@@ -494,18 +498,17 @@ impl SavedClassifier {
     /// Which answers to texts from `draws` draws are withheld: those with an entropy above `asked`, or else those of the fitted
     /// threshold, if there is any.
     pub fn withheld(&self, asked: Option<f64>, draws: usize) -> Result<Option<Withheld>> {
-        if asked.is_some() && self.info.goal.is_regression() {
-            bail!("`--abstain-above` is for classifiers, and this one predicts numbers");
-        }
-        if asked.is_some() && self.is_decider() {
-            bail!(
+        match (asked, &self.info.goal.answers) {
+            (None, _) => {}
+            (_, AnswerSpace::Score) => {
+                bail!("`--abstain-above` is for classifiers, and this one predicts numbers")
+            }
+            (_, AnswerSpace::Question { .. } | AnswerSpace::Questions { .. }) => bail!(
                 "`--abstain-above` is an entropy, and typed questions have a threshold on the confidence: leave it out"
-            );
+            ),
+            _ => return Ok(asked.map(Withheld::Above)),
         }
-        if asked.is_some() {
-            return Ok(asked.map(Withheld::Above));
-        }
-        if let Some(question) = self.fixed_question() {
+        if let AnswerSpace::Question { question } = &self.info.goal.answers {
             let found = self.calibration(question.kind, draws)?;
             let least = found.and_then(|own| Some(own.threshold?.least));
             return Ok(least.map(|least| Withheld::Below(question.kind, least)));
@@ -682,9 +685,9 @@ mod tests {
         let classes =
             |n: usize| Goal::classification("c", (0..n).map(|class| class.to_string()).collect());
         let (stories, first) = (base("stories260K"), Pooling::default());
-        let score = load(&stories, Goal::regression("s"), first);
-        let [words, again] =
-            [classes(2), Goal::regression("s")].map(|goal| load(&stories, goal, first));
+        let score = load(&stories, Goal::new("s", AnswerSpace::Score), first);
+        let [words, again] = [classes(2), Goal::new("s", AnswerSpace::Score)]
+            .map(|goal| load(&stories, goal, first));
         assert!(shared(&score, &words) > 20 && shared(&words, &again) == shared(&score, &again));
         let nano = base("deberta-v3-nano");
         let [two, three] =

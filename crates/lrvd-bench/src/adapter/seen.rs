@@ -7,6 +7,7 @@ use anyhow::{Context as _, bail};
 use lrvd_burn::files::{HostDType, HostTensor, WeightStore, is_file, write_safetensors};
 use serde::Serialize;
 
+use crate::answers::AnswerSpace;
 use crate::data::PreparedTask;
 use crate::data::batch::TokenisedExample;
 use crate::error::Result;
@@ -82,7 +83,7 @@ impl SeenRows {
     /// Those of a run with `config` on `task`, of which `fitted` are the rows of the temperature, or of numbers those of the
     /// interval.
     pub(crate) fn of(task: &PreparedTask, fitted: FittedRows, config: &Config) -> Self {
-        let is_regression = task.goal.is_regression();
+        let is_regression = task.goal.answers == AnswerSpace::Score;
         let held = match fitted {
             FittedRows::Holdout if !is_regression => RowUse::Temperature,
             FittedRows::Holdout if config.chooses_model() => RowUse::Interval,

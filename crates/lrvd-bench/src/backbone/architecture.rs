@@ -10,10 +10,11 @@ use lrvd_models::llama::{ADAPTER_TARGETS as LLAMA_TARGETS, LlamaConfig, LlamaFam
 use lrvd_models::tokenizer::TextTokenizer;
 use serde_json::Value;
 
-use crate::data::{self, InputForm, LETTERS, QuestionForm, TextColumns, TextReader, Wording};
+use crate::answers::{AnswerSpace, LETTERS, Readout};
+use crate::data::{Dataset, InputForm, InputLayout, Labelled, QuestionForm, TextReader, Wording};
 use crate::error::Result;
 use crate::io::read_json;
-use crate::settings::{Readout, TargetModules, WordingSettings};
+use crate::settings::{TargetModules, WordingSettings};
 use crate::task::{Goal, Task};
 use crate::text::quoted;
 
@@ -156,34 +157,54 @@ impl Architecture {
         }
     }
 
-    /// How it is asked about the rows of `data`: the form of questions with choices, if they are such, and the words.
-    pub(crate) fn asks(
+    /// Decides what a model of this kind answers to rows like those of `data`, and the layout in which it reads them. Typed
+    /// questions are answered by their options; an encoder answers the one question that all rows have.
+    pub(crate) fn resolve(
         &self,
-        data: &data::Dataset,
+        data: &mut Dataset,
         given: &WordingSettings,
-    ) -> Result<(Option<QuestionForm>, Option<Wording>)> {
-        let data::Labelled { goal, task, columns, question } = &data.kind;
-        let is_decoder = self.input_form() == InputForm::Decoder;
-        let has_choices = columns.as_ref().is_some_and(TextColumns::has_choices);
-        let asks = has_choices || is_decoder && question.is_some();
-        if !asks {
-            return Ok((None, self.wording(given, goal, *task, data.pairs())?));
+    ) -> Result<InputLayout> {
+        let form = self.input_form();
+        let Labelled { goal, columns, .. } = &mut data.kind;
+        let has_own = columns.as_ref().is_some_and(|columns| columns.questions.is_some());
+        if let AnswerSpace::Questions { usual, .. } = &mut goal.answers {
+            match (form, usual.take()) {
+                (InputForm::Decoder, question) => *usual = question.filter(|_| !has_own),
+                (InputForm::Encoder, Some(question)) => {
+                    goal.answers = AnswerSpace::Question { question };
+                }
+                (InputForm::Encoder, None) => bail!(
+                    "the rows of `{}` ask several questions, and an encoder answers one: train a language model, or an \
+                     encoder for each question on a file of its own",
+                    data.name
+                ),
+            }
+        }
+        if !matches!(
+            data.kind.goal.answers,
+            AnswerSpace::Choice { .. } | AnswerSpace::Questions { .. }
+        ) {
+            let (goal, pairs) = (&data.kind.goal, data.pairs());
+            let wording = self.wording(given, goal, data.kind.task, pairs)?;
+            return Ok(wording.map_or(InputLayout::Segments, InputLayout::Prompt));
         }
         let words = WordingSettings { readout: None, ..given.clone() };
-        let readout = match (words.given(), given.readout) {
-            (Some(key), _) => bail!(
+        let readout = match (words.given(), given.readout, form) {
+            (Some(key), ..) => bail!(
                 "`{key}` is the prompt of a question for a class; a question with choices has another prompt and \
                  is answered by one of them"
             ),
-            (None, Some(_)) if !is_decoder => bail!(
+            (None, Some(_), InputForm::Encoder) => bail!(
                 "`wording.readout` says how a language model answers, and the model is an encoder with a class for each \
                  letter"
             ),
-            (None, readout) if is_decoder => readout.unwrap_or_default(),
-            _ => Readout::Letters,
+            (None, None, InputForm::Encoder) => Readout::Head,
+            (None, readout, InputForm::Decoder) => readout.unwrap_or_default(),
         };
-        let form = QuestionForm::own(readout);
-        Ok((Some(form), self.question_wording(form, goal.n_labels(), data.pairs())))
+        if form == InputForm::Decoder && !Readout::OF_OPTIONS.contains(&readout) {
+            bail!("`wording.readout` is `{}`, expected `letters` or `options`", readout.name());
+        }
+        Ok(InputLayout::Question(QuestionForm::own(readout)))
     }
 
     /// The most tokens of a text, for a model with a vector for every position; `None` where only distances count.
@@ -217,27 +238,25 @@ impl Architecture {
         }
     }
 
-    /// How texts, or a user's `questions` with choices, become what this kind of model reads for the classes of `goal`.
+    /// Reader of rows in this `layout` for the answers of `goal`.
     pub(crate) fn reader<'a>(
         &self,
         tokenizer: &'a TextTokenizer,
         goal: &'a Goal,
-        questions: Option<QuestionForm>,
-        wording: Option<&'a Wording>,
+        layout: &'a InputLayout,
         max_length: usize,
     ) -> Result<TextReader<'a>> {
         self.check_length(max_length)?;
-        match (self, questions, wording) {
-            (_, Some(form), _) => {
-                let (kind, letters) = (self.input_form(), goal.n_labels());
-                let labels = &LETTERS[..letters.min(LETTERS.len())];
-                TextReader::questions(tokenizer, kind, form, labels, true, max_length)
+        match (self, layout) {
+            (_, InputLayout::Question(form)) => {
+                let labels = &LETTERS[..goal.answers.width().min(LETTERS.len())];
+                TextReader::questions(tokenizer, self.input_form(), *form, labels, true, max_length)
             }
-            (Self::Deberta(_), None, _) => Ok(TextReader::segments(tokenizer, max_length)),
-            (Self::Llama(_), None, Some(wording)) => {
+            (Self::Deberta(_), _) => Ok(TextReader::segments(tokenizer, max_length)),
+            (Self::Llama(_), InputLayout::Prompt(wording)) => {
                 TextReader::words(wording, &goal.name, tokenizer, max_length)
             }
-            (Self::Llama(_), None, None) => Err(anyhow!(
+            (Self::Llama(_), _) => Err(anyhow!(
                 "classifier `{}` does not say in which words a language model is asked",
                 goal.name
             )),
@@ -254,16 +273,6 @@ impl Architecture {
     ) -> Result<TextReader<'a>> {
         self.check_length(max_length)?;
         TextReader::questions(tokenizer, self.input_form(), form, labels, false, max_length)
-    }
-
-    /// How this kind of model is asked questions with `letters` choices, about a passage or not; `None` for an encoder.
-    pub(crate) fn question_wording(
-        &self,
-        form: QuestionForm,
-        letters: usize,
-        passage: bool,
-    ) -> Option<Wording> {
-        (self.input_form() == InputForm::Decoder).then(|| form.wording(letters, passage))
     }
 
     pub(crate) fn input_form(&self) -> InputForm {

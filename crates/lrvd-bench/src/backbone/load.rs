@@ -17,6 +17,7 @@ use lrvd_models::{AutoModel, Precision};
 
 use super::architecture::Architecture;
 use super::hub;
+use crate::answers::AnswerSpace;
 use crate::data::PreparedTask;
 use crate::error::{Error, Kind, Result};
 use crate::io::{cannot, sha256_file};
@@ -125,26 +126,26 @@ impl Backbone {
         if !self.has_head {
             return Err(self.unfit(what, "needs a base with a classifier, and this one has none"));
         }
-        let (classes, labels) = (
-            &goal.classes,
-            match &self.architecture {
-                Architecture::Llama(_) if goal.is_regression() => return Ok(Head::Kept(vec![0])),
-                Architecture::Llama(_) => {
-                    return Err(self.unfit(
-                        what,
-                        "is for an encoder or a number: a language model answers by words",
-                    ));
-                }
-                Architecture::Deberta(encoder) => encoder.id2label.as_slice(),
-            },
-        );
+        let classes = goal.answers.names();
+        let labels = match &self.architecture {
+            Architecture::Llama(_) if goal.answers == AnswerSpace::Score => {
+                return Ok(Head::Kept(vec![0]));
+            }
+            Architecture::Llama(_) => {
+                return Err(self.unfit(
+                    what,
+                    "is for an encoder or a number: a language model answers by words",
+                ));
+            }
+            Architecture::Deberta(encoder) => encoder.id2label.as_slice(),
+        };
         let encoder = self.answering_encoder(what)?;
         if !config.pooling.is_first() {
             return Err(
                 self.unfit(what, "needs a head that reads the first token (`pooling=first`)")
             );
         }
-        if goal.is_regression() && encoder.problem() == ProblemType::Regression {
+        if goal.answers == AnswerSpace::Score && encoder.problem() == ProblemType::Regression {
             return Ok(Head::Kept(vec![0]));
         }
         let place = |class: &String| labels.iter().position(|label| label == class);
@@ -426,7 +427,7 @@ pub(crate) fn load_model(
     let (store, seed) = (backbone.open_weights(head)?, NoiseKey::new(seed));
     let held = backbone.held(precision)?;
     let (model, report) = match &backbone.architecture {
-        Architecture::Deberta(encoder) if !task.goal.is_texts() => {
+        Architecture::Deberta(encoder) if task.goal.answers != AnswerSpace::Tokens => {
             let config = Backbone::config_for(encoder, task.labels, pooling, dropout);
             let (model, report) = match held {
                 Some(AutoModel::Deberta(held)) => {
@@ -440,7 +441,7 @@ pub(crate) fn load_model(
             return Err(backbone
                 .unfit("`pooling` = `mean`", "is for encoders, and this is a language model"));
         }
-        Architecture::Llama(config) if task.goal.is_regression() => {
+        Architecture::Llama(config) if task.goal.answers == AnswerSpace::Score => {
             let config = undropped(config, dropout);
             let (model, report) = match held.as_ref().and_then(AutoModel::decoder) {
                 Some(decoder) => {

@@ -312,7 +312,7 @@ pub struct PreparedTask {
 impl PreparedTask {
     pub fn without_examples(goal: Goal) -> Self {
         Self {
-            labels: goal.n_labels(),
+            labels: goal.answers.width(),
             goal,
             train: Vec::new(),
             holdout: Vec::new(),

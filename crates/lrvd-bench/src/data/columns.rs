@@ -34,8 +34,8 @@ pub struct TextColumns {
     pub text: String,
     pub pair: Option<String>,
     pub label: Option<String>,
-    /// Choices, of which the label is one: a column with the list of them, or a column for each of several; none where
-    /// labels are classes or scores of the texts.
+    /// Choices, of which the label is one: a column with the list of them, or a column for each of several; none where rows
+    /// have no choices.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub choices: Vec<String>,
     /// Typed questions about the text, which is their state; the label holds their targets.
@@ -59,12 +59,8 @@ impl TextColumns {
     /// Those of the rows of decision models: `state`, `questions` and `targets`.
     pub fn decisions() -> Self {
         let [text, questions, label] = DECISIONS.map(str::to_owned);
-        let choices = vec![questions.clone()];
-        Self { text, pair: None, label: Some(label), choices, questions: Some(questions) }
-    }
-
-    pub fn has_choices(&self) -> bool {
-        !self.choices.is_empty()
+        let (label, choices) = (Some(label), Vec::new());
+        Self { text, pair: None, label, choices, questions: Some(questions) }
     }
 
     /// The same columns, but for those that are given.
@@ -76,14 +72,14 @@ impl TextColumns {
         label: Option<String>,
         choices: Vec<String>,
     ) -> Self {
-        // A question that is always the same one is read to be checked, and its options are no choices.
-        let is_fixed = self.questions.is_some() && self.choices.is_empty();
+        // Typed questions have their options, which are no choices.
+        let has_own = choices.is_empty() || self.questions.is_some();
         Self {
             text: text.unwrap_or(self.text),
             pair: pair.or(self.pair),
             label: label.or(self.label),
             questions: self.questions.map(|own| choices.first().cloned().unwrap_or(own)),
-            choices: if choices.is_empty() || is_fixed { self.choices } else { choices },
+            choices: if has_own { self.choices } else { choices },
         }
     }
 
@@ -110,8 +106,7 @@ impl TextColumns {
 
     pub(crate) fn names(&self) -> Vec<&str> {
         let single = [Some(&self.text), self.pair.as_ref(), self.label.as_ref()];
-        let several =
-            self.choices.iter().chain(self.questions.iter().filter(|_| !self.has_choices()));
+        let several = self.choices.iter().chain(&self.questions);
         single.into_iter().flatten().chain(several).map(String::as_str).collect()
     }
 }
@@ -180,10 +175,28 @@ impl LanguageColumns {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Columns {
+/// Columns of a user's file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Columns {
     Labelled(TextColumns),
     Texts(LanguageColumns),
+}
+
+impl Columns {
+    pub fn labelled(&self) -> Option<&TextColumns> {
+        match self {
+            Self::Labelled(columns) => Some(columns),
+            Self::Texts(_) => None,
+        }
+    }
+
+    pub fn texts(&self) -> Option<&LanguageColumns> {
+        match self {
+            Self::Texts(columns) => Some(columns),
+            Self::Labelled(_) => None,
+        }
+    }
 }
 
 /// Columns that a user names. The others are found by their usual names.

@@ -9,9 +9,10 @@ use serde_json::{Map, Value};
 
 use super::columns::{INSTRUCTIONS, LanguageColumns};
 use super::rows::Rows;
-use super::table::{Cell, Row, kind, plain};
+use super::table::{Cell, Row};
 use super::{Example, Input};
 use crate::error::Result;
+use crate::io::{kind, plain};
 
 pub type TextRow = Example<Content, ()>;
 

@@ -9,8 +9,8 @@ use lrvd_core::metrics::argmax_rows;
 use lrvd_core::noise::{NoiseKey, Stream, permutation};
 use serde::{Deserialize, Serialize};
 
-use super::decision::QuestionOption;
-use super::{Place, Question, QuestionKind, SourceFile, TextColumns};
+use super::{Place, SourceFile, TextColumns};
+use crate::answers::{AnswerSpace, Question, QuestionKind, QuestionOption};
 use crate::task::{Goal, Task};
 use crate::text::quoted;
 
@@ -89,7 +89,8 @@ impl Input {
         Self { text: text.into(), ..Self::default() }
     }
 
-    /// What a model reads of a question about a state: the question, the state as its passage, and the options in words.
+    /// A question about a state: the question, the state as its passage, and the options in words. An encoder that answers one
+    /// question reads the state alone.
     pub fn asking(question: &Question, state: &str) -> Self {
         let option = |QuestionOption { name, description }: &QuestionOption| match description {
             Some(description) if question.kind == QuestionKind::Score => description.clone(),
@@ -106,11 +107,6 @@ impl Input {
             choices: question.options.iter().map(option).collect(),
             ..Self::text(text)
         }
-    }
-
-    /// What a classifier that answers one question alone reads: the state.
-    pub(crate) fn state(question: &Question, state: &str) -> Self {
-        Self { kind: Some(question.kind), ..Self::text(state) }
     }
 }
 
@@ -223,16 +219,6 @@ pub struct Labelled {
     pub task: Option<Task>,
     /// The columns, for files that have columns of the user's own.
     pub columns: Option<TextColumns>,
-    /// The typed question that all rows have, if they have one and the same.
-    pub question: Option<Question>,
-}
-
-impl Labelled {
-    /// Whether rows are typed questions about a state.
-    pub fn is_decision(&self) -> bool {
-        let columns = self.columns.as_ref();
-        self.question.is_some() || columns.is_some_and(|columns| columns.questions.is_some())
-    }
 }
 
 pub(crate) type SplitFiles = BTreeMap<String, BTreeMap<String, String>>;
@@ -290,21 +276,22 @@ impl<T, K> Dataset<T, K> {
 }
 
 impl Dataset {
-    /// Whether rows are pairs of texts, or questions about a passage.
+    /// `true` if pairs of texts are read, or questions about a passage.
     pub fn pairs(&self) -> bool {
-        self.train.examples.iter().any(|example| example.input.pair.is_some())
+        !matches!(self.kind.goal.answers, AnswerSpace::Question { .. })
+            && self.train.examples.iter().any(|example| example.input.pair.is_some())
     }
 
     /// A note on classes without a training row; none for questions, whose classes are letters.
     pub(crate) fn untrained(&self) -> Option<String> {
-        let columns = self.kind.columns.as_ref();
-        if self.kind.is_decision() || columns.is_some_and(TextColumns::has_choices) {
-            return None;
-        }
+        let AnswerSpace::Classes { names } = &self.kind.goal.answers else { return None };
         let trained: BTreeSet<usize> =
             self.train.examples.iter().filter_map(|row| row.label.class()).collect();
-        let classes = self.kind.goal.classes.iter().enumerate();
-        let absent = classes.filter(|(id, _)| !trained.contains(id)).map(|(_, class)| class);
+        let absent = names
+            .iter()
+            .enumerate()
+            .filter(|(id, _)| !trained.contains(id))
+            .map(|(_, class)| class);
         let absent: Vec<&String> = absent.collect();
         (!absent.is_empty()).then(|| {
             format!(
@@ -317,10 +304,13 @@ impl Dataset {
     /// The options of typed questions in an order drawn by `seed` for each training row, so that the place of an option says
     /// nothing; those of a score keep the order of its levels.
     pub(crate) fn permute_options(&mut self, seed: u64) {
+        if !matches!(self.kind.goal.answers, AnswerSpace::Questions { .. }) {
+            return;
+        }
         let key = NoiseKey::new(seed ^ OPTIONS_SALT).on_stream(Stream::DATA);
         for (row, Example { input, label, .. }) in self.train.examples.iter_mut().enumerate() {
             let is_ordered = matches!(input.kind, None | Some(QuestionKind::Score));
-            if is_ordered || input.choices.is_empty() {
+            if is_ordered {
                 continue;
             }
             let row = u32::try_from(row).unwrap_or(u32::MAX);
@@ -488,10 +478,10 @@ mod tests {
             files: Vec::new(),
             examples: (0..rows).map(one).collect(),
         };
-        let goal = Goal::questions("d", ["a", "b", "c", "d"]);
+        let goal = Goal::new("d", AnswerSpace::Questions { max_options: 4, usual: None });
         let data = Dataset {
             name: "d".to_owned(),
-            kind: Labelled { goal, task: None, columns: None, question: None },
+            kind: Labelled { goal, task: None, columns: None },
             train: split(SplitName::Train, 60),
             validation: split(SplitName::Validation, 6),
             validation_split: None,

@@ -42,7 +42,7 @@ pub fn load(data_dir: &Path, task: Task, rows: Option<usize>) -> Result<Dataset>
     }
     notes.extend([&train, &validation].into_iter().filter_map(|split| note(split, task)));
     notes.extend(note_shared(&train, &validation, task));
-    let kind = Labelled { goal: task.goal(), task: Some(task), columns: None, question: None };
+    let kind = Labelled { goal: task.goal(), task: Some(task), columns: None };
     let name = task.name().to_owned();
     Ok(Dataset { name, kind, train, validation, validation_split: None, notes })
 }

@@ -7,7 +7,6 @@
 //! | `table` | rows of typed values from TSV, CSV, JSON and parquet |
 //! | `locate`, `read`, `load` | a task: its files in a data directory; examples from a file; both splits with notes |
 //! | `rows`, `columns`, `content`, `classes`, `own` | a user's files: bad rows; columns; texts for a language model; classes; examples |
-//! | `decision` | typed questions: the language of decision models, their targets |
 //! | `quick` | the shipped data of the quick profiles |
 //! | `wording` | how a language model is asked for a class; the prompts of questions with choices |
 //! | `tokens`, `reader` | the tokens of prompts and answers; [`TextReader`]: token ids of any example |
@@ -20,7 +19,6 @@ pub mod batch;
 mod classes;
 mod columns;
 mod content;
-mod decision;
 mod example;
 mod hash;
 mod load;
@@ -34,21 +32,21 @@ pub mod table;
 pub(crate) mod tokens;
 mod wording;
 
-pub use batch::PreparedTask;
-pub use columns::{LanguageColumns, NamedColumns, NamedTexts, TextColumns};
-pub(crate) use content::Pieces;
-pub use content::{Content, TextRow};
-pub use decision::{
+pub use crate::answers::{
     Invalid, MOST_LEVELS, MOST_OPTIONS, Question, QuestionKind, QuestionOption, SIDES, questions,
     rendered, state,
 };
+pub use batch::PreparedTask;
+pub use columns::{Columns, LanguageColumns, NamedColumns, NamedTexts, TextColumns};
+pub(crate) use content::Pieces;
+pub use content::{Content, TextRow};
 pub(crate) use example::SplitFiles;
 pub(crate) use example::held_out;
 pub use example::{Dataset, Example, Input, Label, Labelled, Origin, Split, SplitName, Validation};
 pub(crate) use hash::{labelled_row, text_row};
 pub use load::load;
 pub use own::{Asked, Data, OwnFiles, TextSet, read_texts};
-pub(crate) use own::{Reading, asked, read_labelled};
+pub(crate) use own::{asked, read_labelled};
 pub use quick::write_generated;
 pub use read::read_examples;
 pub(crate) use reader::length_option;
@@ -59,4 +57,4 @@ pub use table::{At, Format, Place, SourceFile};
 pub use tokens::{
     AnswerToken, Cut, CutInputs, LLAMA_2_LABELS, answer_tokens, check_known, require_single,
 };
-pub use wording::{LETTERS, QuestionForm, Wording};
+pub use wording::{InputLayout, QuestionForm, Wording};

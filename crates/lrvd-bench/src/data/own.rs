@@ -8,13 +8,12 @@ use anyhow::{anyhow, bail, ensure};
 use super::classes::{RawRow, alike, class_name, classes, difference, looks_like, not_missing};
 use super::columns::{Columns, ID, LanguageColumns, NamedColumns, TextColumns};
 use super::content::{MEANT, TextRow, content};
-use super::decision::{Invalid, MOST_OPTIONS, Question, questions, targets, worded};
 use super::example::drawn_by_class;
 use super::rows::{ReadOptions, Rows};
 use super::table::{self, Cell, Place, Table};
-use super::wording::{LETTERS, is_wide, option_names};
-use super::{
-    Dataset, Example, Input, InputForm, Label, Labelled, SourceFile, Split, SplitName, Validation,
+use super::{Dataset, Example, Input, Label, Labelled, SourceFile, Split, SplitName, Validation};
+use crate::answers::{
+    AnswerSpace, Invalid, LETTERS, MOST_OPTIONS, Question, questions, targets, worded,
 };
 use crate::error::Result;
 use crate::task::Goal;
@@ -116,13 +115,14 @@ impl OwnFiles {
                 let of_both = train.examples.iter().chain(&validation.examples).flatten();
                 let mut of_both = of_both.map(|example| &example.input.question);
                 let first = of_both.next().cloned();
-                let question = first.filter(|first| of_both.all(|question| question == first));
+                let usual = first.filter(|first| of_both.all(|question| question == first));
                 let asked = |rows: Vec<Decision>| rows.into_iter().map(Example::asked).collect();
                 let [train, validation] = [train.flat(asked), validation.flat(asked)];
                 let both = train.examples.iter().chain(&validation.examples);
                 let most = both.map(|example| example.input.choices.len()).max().unwrap_or(0);
-                let (goal, columns) = (Goal::questions(&name, classes_of(most)), Some(columns));
-                let kind = Labelled { goal, task: None, columns, question };
+                let max_options = most.max(LETTERS.len());
+                let goal = Goal::new(&name, AnswerSpace::Questions { max_options, usual });
+                let kind = Labelled { goal, task: None, columns: Some(columns) };
                 let data = Dataset { name, kind, train, validation, validation_split, notes };
                 Ok(Data::Labelled(data))
             }
@@ -133,46 +133,49 @@ impl OwnFiles {
                 let stated = columns.label.as_deref().and_then(|column| table.names_of(column));
                 let labels = labels.clone().or_else(|| stated.map(<[String]>::to_vec));
                 let (mut raw, file) = raw_rows(&mut rows, table, &columns)?;
-                let goal = if *regression {
-                    Goal::regression(name)
-                } else if columns.has_choices() {
+                let answers = if *regression {
+                    AnswerSpace::Score
+                } else if !columns.choices.is_empty() {
                     // As many letters as a row has choices at most.
                     let most = raw.iter().map(|row| row.input.choices.len()).max().unwrap_or(0);
-                    Goal::questions(name, option_names(most.clamp(2, MOST_OPTIONS)))
+                    AnswerSpace::Choice { max_options: most.clamp(2, MOST_OPTIONS) }
                 } else {
                     if labels.is_none() {
                         raw = not_missing(&mut rows, &columns, raw)?;
                     }
-                    let classes = classes(train, &columns, &raw, labels)?;
-                    notes.extend(alike(train, &columns, &classes));
-                    Goal::classification(name, classes)
+                    let names = classes(train, &columns, &raw, labels)?;
+                    notes.extend(alike(train, &columns, &names));
+                    AnswerSpace::Classes { names }
                 };
-                let found = (labelled(&mut rows, &goal, &columns, raw)?, file);
+                let found = (labelled(&mut rows, &answers, &columns, raw)?, file);
                 let read = |table| {
                     let (raw, file) = raw_rows(&mut rows, table, &columns)?;
-                    Ok((labelled(&mut rows, &goal, &columns, raw)?, file))
+                    Ok((labelled(&mut rows, &answers, &columns, raw)?, file))
                 };
                 // The answers to questions with choices are letters, and no classes of the rows.
-                let by_class = !columns.has_choices();
+                let by_class = matches!(answers, AnswerSpace::Classes { .. });
                 let class = |row: &Example| row.label.class().filter(|_| by_class);
                 let (mut train, mut validation) = splits(train, found, validation, class, read)?;
-                if by_class && validation_split.is_some() {
-                    notes.extend(single_rows(&goal, &train.examples, &validation.examples));
+                if validation_split.is_some()
+                    && let AnswerSpace::Classes { names } = &answers
+                {
+                    notes.extend(single_rows(names, &train.examples, &validation.examples));
                 }
-                let question = instructions.map(|text| Question::choice(text, &goal.classes));
+                let question = instructions.map(|text| Question::choice(text, &answers.names()));
                 let question = question
                     .transpose()
                     .map_err(|error| anyhow!("`{}`: {}", self.train.display(), error.message))?;
-                if let Some(question) = &question {
-                    let both = train.examples.iter_mut().chain(&mut validation.examples);
-                    both.for_each(|row| row.input = Input::asking(question, &row.input.text));
-                }
-                let goal = match &question {
-                    Some(question) => Goal::questions(name, classes_of(question.options.len())),
-                    None => goal,
+                let answers = match question {
+                    Some(question) => {
+                        let both = train.examples.iter_mut().chain(&mut validation.examples);
+                        both.for_each(|row| row.input = Input::asking(&question, &row.input.text));
+                        let max_options = question.options.len().max(LETTERS.len());
+                        AnswerSpace::Questions { max_options, usual: Some(question) }
+                    }
+                    None => answers,
                 };
                 let (name, columns) = (name.to_owned(), Some(columns));
-                let kind = Labelled { goal, task: None, columns, question };
+                let kind = Labelled { goal: Goal::new(&name, answers), task: None, columns };
                 let data = Dataset { name, kind, train, validation, validation_split, notes };
                 Ok(Data::Labelled(data))
             }
@@ -185,13 +188,13 @@ impl OwnFiles {
     fn check_labelled(&self, columns: &TextColumns) -> Result<()> {
         let Self { labels, regression, instructions, .. } = self;
         if instructions.is_some()
-            && (columns.has_choices() || columns.pair.is_some() || *regression)
+            && (!columns.choices.is_empty() || columns.pair.is_some() || *regression)
         {
             bail!(
                 "instructions ask for the class of one text: leave out choices, pairs and regression"
             );
         }
-        if columns.has_choices() && (*regression || labels.is_some()) {
+        if !columns.choices.is_empty() && (*regression || labels.is_some()) {
             bail!(
                 "questions with choices are answered by letters: leave out labels and regression"
             );
@@ -200,62 +203,13 @@ impl OwnFiles {
     }
 }
 
-/// The classes of questions with at most so many options: all letters, and numbers beyond them.
-fn classes_of(options: usize) -> Vec<String> {
-    option_names(options.max(LETTERS.len()))
-}
-
-impl Dataset {
-    /// The rows as a model of this `form` answers them: typed questions by their options, or of an encoder the one question that
-    /// all rows have by its classes. Other rows stay as they are.
-    pub(crate) fn suited(mut self, form: InputForm) -> Result<Self> {
-        let is_decision = self.kind.is_decision();
-        let Self { kind, train, validation, .. } = &mut self;
-        let mut examples = train.examples.iter_mut().chain(&mut validation.examples);
-        if !is_decision {
-            if let (InputForm::Encoder, Some(wide)) = (form, examples.find(|e| is_wide(&e.input))) {
-                bail!(
-                    "{}: {} choices, and an encoder answers by one of {} letters: train a language model",
-                    wide.place,
-                    wide.input.choices.len(),
-                    LETTERS.len()
-                );
-            }
-            return Ok(self);
-        }
-        let of_rows = kind.columns.as_ref().is_some_and(|columns| columns.questions.is_some());
-        match (form, &kind.question) {
-            (InputForm::Decoder, _) => {
-                // It answers whatever question a row has.
-                kind.question.take_if(|_| of_rows);
-            }
-            (InputForm::Encoder, Some(question)) => {
-                for Example { input, .. } in examples {
-                    *input = Input::state(question, input.pair.as_deref().unwrap_or_default());
-                }
-                let names = question.names();
-                kind.goal = Goal::questions(&kind.goal.name, names);
-                if let Some(columns) = &mut kind.columns {
-                    columns.choices.clear();
-                }
-            }
-            (InputForm::Encoder, None) => bail!(
-                "the rows of `{}` ask several questions, and an encoder answers one: train a language model, or an \
-                 encoder for each question on a file of its own",
-                self.name
-            ),
-        }
-        Ok(self)
-    }
-}
-
 /// A note on the classes whose only row stays in training.
-fn single_rows(goal: &Goal, train: &[Example], validation: &[Example]) -> Option<String> {
-    let mut rows = vec![0_usize; goal.classes.len()];
+fn single_rows(classes: &[String], train: &[Example], validation: &[Example]) -> Option<String> {
+    let mut rows = vec![0_usize; classes.len()];
     for class in train.iter().chain(validation).filter_map(|row| row.label.class()) {
         rows[class] += 1;
     }
-    let single = goal.classes.iter().zip(rows).filter(|(_, rows)| *rows == 1);
+    let single = classes.iter().zip(rows).filter(|(_, rows)| *rows == 1);
     let single: Vec<&String> = single.map(|(class, _)| class).collect();
     match single[..] {
         [] => None,
@@ -305,65 +259,31 @@ fn splits<T>(
     Ok((train, Split::own(SplitName::Validation, other, held)))
 }
 
-/// How a classifier that exists already reads the rows of a file.
-pub(crate) struct Reading<'a> {
-    pub columns: &'a TextColumns,
-    pub goal: &'a Goal,
-    /// The typed question that it always answers.
-    pub question: Option<&'a Question>,
-    /// Whether it answers typed questions by their options, and not by its classes.
-    pub by_options: bool,
-}
-
-/// The labelled examples of one file, for a classifier that exists already.
+/// The labelled examples of one file, for a model that exists already and gives the answers of `goal`.
 pub(crate) fn read_labelled(
     rows: &mut Rows<'_>,
     file: &Path,
-    reading: &Reading<'_>,
+    columns: &TextColumns,
+    goal: &Goal,
 ) -> Result<Split> {
-    let (mut table, Reading { columns, goal, question, .. }) = (table::read(file)?, reading);
+    let mut table = table::read(file)?;
     columns.check(file, &table.names()?)?;
     if columns.questions.is_some() {
         let (found, file) = decision_rows(rows, table, columns)?;
         let mut examples = Vec::new();
         for row in found.into_iter().flatten() {
-            examples.extend(rows.kept(reading.example(row))?);
+            examples.extend(rows.kept(row.answered_by(&goal.answers))?);
         }
         return Ok(Split::own(SplitName::Validation, file, examples));
     }
     let (raw, file) = raw_rows(rows, table, columns)?;
-    let Some(question) = question else {
-        let examples = labelled(rows, goal, columns, raw)?;
-        return Ok(Split::own(SplitName::Validation, file, examples));
-    };
-    let options = Goal::classification(&goal.name, question.names());
-    let mut examples = labelled(rows, &options, columns, raw)?;
-    for Example { input, .. } in &mut examples {
-        *input = reading.input(question, &input.text);
+    let mut examples = labelled(rows, &goal.answers, columns, raw)?;
+    if let AnswerSpace::Question { question }
+    | AnswerSpace::Questions { usual: Some(question), .. } = &goal.answers
+    {
+        examples.iter_mut().for_each(|row| row.input = Input::asking(question, &row.input.text));
     }
     Ok(Split::own(SplitName::Validation, file, examples))
-}
-
-impl Reading<'_> {
-    fn input(&self, question: &Question, state: &str) -> Input {
-        if self.by_options { Input::asking(question, state) } else { Input::state(question, state) }
-    }
-
-    fn example(&self, row: Decision) -> Result<Example> {
-        let Example { id, place, input: Asked { state, question, .. }, mut label } = row;
-        let input = self.input(&question, &state);
-        if let Some(own) = self.question {
-            // By letters it reads the question, and answers any with these options.
-            let places = if self.by_options { own.places(&question) } else { None };
-            let places = places.map_or_else(|| own.places_of_same(&question), Ok);
-            let places =
-                places.map_err(|wrong| anyhow!("{place}: question `{id}`, key {wrong}"))?;
-            let mut order = vec![0; places.len()];
-            places.iter().enumerate().for_each(|(asked, &place)| order[place] = asked);
-            label.reorder(&order);
-        }
-        Ok(Example { id, place, input, label })
-    }
 }
 
 /// A state and a question about it.
@@ -378,10 +298,25 @@ pub struct Asked {
 type Decision<L = Label> = Example<Asked, L>;
 
 impl Decision {
-    /// As a language model is asked it.
+    /// With the options in the order of the row.
     fn asked(self) -> Example {
         let Self { id, place, input: Asked { state, question, .. }, label } = self;
         Example { id, place, input: Input::asking(&question, &state), label }
+    }
+
+    /// With the options in the order of a model's one question, which must be this one; as it is for a model of any question.
+    fn answered_by(mut self, answers: &AnswerSpace) -> Result<Example> {
+        if let AnswerSpace::Question { question } = answers {
+            let (place, id) = (&self.place, &self.id);
+            let places = question.places_of_same(&self.input.question);
+            let places =
+                places.map_err(|wrong| anyhow!("{place}: question `{id}`, key {wrong}"))?;
+            let mut order = vec![0; places.len()];
+            places.iter().enumerate().for_each(|(asked, &place)| order[place] = asked);
+            self.label.reorder(&order);
+            self.input.question = question.clone();
+        }
+        Ok(self.asked())
     }
 }
 
@@ -571,38 +506,41 @@ fn answer(place: &Place, column: String, found: String, choices: &[String]) -> R
 
 fn labelled(
     rows: &mut Rows<'_>,
-    goal: &Goal,
+    answers: &AnswerSpace,
     columns: &TextColumns,
     raw: Vec<RawRow>,
 ) -> Result<Vec<Example>> {
     let column = columns.label.clone().unwrap_or_default();
+    let names = match answers {
+        // The classes of a table whose one question has them as its options.
+        AnswerSpace::Questions { usual: Some(question), .. } => question.names(),
+        answers => answers.names(),
+    };
     let ids: BTreeMap<&str, usize> =
-        goal.classes.iter().enumerate().map(|(id, class)| (class.as_str(), id)).collect();
-    let label = |place: &Place, choices: &[String], found: String| {
-        if columns.has_choices() {
-            let (n, most) = (choices.len(), goal.n_labels());
+        names.iter().enumerate().map(|(id, class)| (class.as_str(), id)).collect();
+    let label = |place: &Place, choices: &[String], found: String| match answers {
+        AnswerSpace::Choice { max_options } => {
+            let (n, most) = (choices.len(), *max_options);
             if !(2..=most).contains(&n) {
                 let column = columns.choices.join(", ");
                 bail!("{place}, column `{column}`: {n} choices where 2 to {most} are expected");
             }
-            return Ok(Label::Class(answer(place, column.clone(), found, choices)?));
+            Ok(Label::Class(answer(place, column.clone(), found, choices)?))
         }
-        if goal.is_regression() {
-            return match found.parse::<f64>().ok().filter(|score| score.is_finite()) {
-                Some(score) => Ok(Label::Score(score)),
-                None => bail!("{place}, column `{column}`: `{found}` is not a finite number"),
-            };
-        }
-        ids.get(found.as_str()).map(|&id| Label::Class(id)).ok_or_else(|| {
-            let expected = one_of(&found, &goal.classes);
-            let alike = goal.classes.iter().find(|class| looks_like(class, &found));
+        AnswerSpace::Score => match found.parse::<f64>().ok().filter(|score| score.is_finite()) {
+            Some(score) => Ok(Label::Score(score)),
+            None => bail!("{place}, column `{column}`: `{found}` is not a finite number"),
+        },
+        _ => ids.get(found.as_str()).map(|&id| Label::Class(id)).ok_or_else(|| {
+            let expected = one_of(&found, &names);
+            let alike = names.iter().find(|class| looks_like(class, &found));
             let alike = alike.map_or_else(String::new, |class| {
                 format!("; it looks like `{class}`: {}", difference(&found, class))
             });
             anyhow!(
                 "{place}, column `{column}`: unknown label `{found}`, expected {expected}{alike}"
             )
-        })
+        }),
     };
     let mut examples = Vec::with_capacity(raw.len());
     for Example { id, place, input, label: found } in raw {
@@ -634,7 +572,7 @@ mod tests {
         assert!(error.ends_with("row 4, column `label`: -1 marks a missing label"), "{error}");
         files.reading.on_error = Some(OnError::Skip);
         let Data::Labelled(data) = files.read().unwrap() else { panic!("labelled rows") };
-        assert_eq!(data.kind.goal.classes, ["spam", "ham"]);
+        assert_eq!(data.kind.goal.answers.names(), ["spam", "ham"]);
         let labels = data.train.examples.iter().map(|row| row.label.clone());
         assert_eq!(labels.collect::<Vec<_>>(), [0, 1, 1].map(Label::Class));
         assert!(
@@ -663,8 +601,8 @@ mod tests {
             };
             match files.read() {
                 Ok(Data::Labelled(Dataset { kind, train, validation, .. })) => {
-                    let Goal { classes, standard_metrics, .. } = kind.goal;
-                    writeln!(found, "    {classes:?} {standard_metrics:?}").unwrap();
+                    let Goal { answers, standard_metrics, .. } = kind.goal;
+                    writeln!(found, "    {:?} {standard_metrics:?}", answers.names()).unwrap();
                     for Example { place, input: Input { text, choices, .. }, label, .. } in
                         train.examples.into_iter().chain(validation.examples)
                     {
@@ -676,5 +614,30 @@ mod tests {
             }
         }
         insta::assert_snapshot!(found.replace(dir.path().to_str().unwrap(), ""));
+    }
+
+    #[test]
+    fn rows_are_read_as_questions_and_bad_ones_named_by_their_place_and_key() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("d.jsonl");
+        let mut found = String::new();
+        for row in include_str!("cases/decisions.jsonl").lines() {
+            std::fs::write(&file, row).unwrap();
+            let files = OwnFiles::new(file.clone(), Validation::File(file.clone()));
+            writeln!(found, "{}", row.chars().take(150).collect::<String>()).unwrap();
+            match files.read() {
+                Ok(Data::Labelled(data)) => {
+                    for Example { id, input, label, .. } in data.train.examples {
+                        let Input { text, pair, choices, kind, .. } = input;
+                        let kind = kind.unwrap();
+                        writeln!(found, "    {id} {kind}: {text:?} {choices:?} {label:?}").unwrap();
+                        writeln!(found, "      {:?}", pair.unwrap()).unwrap();
+                    }
+                }
+                Ok(Data::Texts(_)) => panic!("texts for a language model"),
+                Err(error) => writeln!(found, "    {error}").unwrap(),
+            }
+        }
+        insta::assert_snapshot!(found.replace(&format!("{}/", dir.path().display()), ""));
     }
 }

@@ -11,8 +11,9 @@ use anyhow::{anyhow, bail, ensure};
 use serde_json::Value;
 
 use super::table::{Cell, Format, Row, Table};
-use super::wording::{DIGITS, LETTERS};
+use super::wording::DIGITS;
 use super::{Example, Input, Label, SourceFile};
+use crate::answers::LETTERS;
 use crate::error::{Error, Result};
 use crate::task::{Shape, Target, Task};
 use crate::text::quoted;

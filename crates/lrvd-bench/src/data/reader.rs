@@ -10,10 +10,11 @@ use super::batch::{PreparedTask, TokenisedExample, widest};
 use super::tokens::{
     AnswerToken, BareTokens, Cut, answer_tokens, longest, reached, require_single,
 };
-use super::wording::{LETTERS, QuestionForm, is_wide, trimmed};
+use super::wording::{QuestionForm, is_wide, trimmed};
 use super::{At, Example, Input, Label, Place, SplitName, Wording, labelled_row};
+use crate::answers::{LETTERS, Readout};
 use crate::error::{Error, Kind, Result, kind_of};
-use crate::settings::{PromptSet, Readout};
+use crate::settings::PromptSet;
 use crate::task::Goal;
 use crate::text::head;
 
@@ -64,7 +65,7 @@ pub struct TextReader<'a> {
 
 #[derive(Debug)]
 enum Asked<'a> {
-    /// Of an encoder: `[CLS] a [SEP] b [SEP]`, cut longest first.
+    /// Of an encoder: `[CLS] a [SEP] b [SEP]`, cut longest first. Of a typed question the state alone.
     Segments,
     /// Of a language model: a question in words. The prompt starts as the tokenizer starts every text and ends with the
     /// template's end; the answer is read at its last token. What is too long loses the ends of its texts, the longer one
@@ -140,13 +141,14 @@ impl<'a> TextReader<'a> {
                 let pad_id = special(tokenizer, special_tokens.bos, "beginning-of-text")?;
                 let answers = match form.readout {
                     Readout::Options => Vec::new(),
-                    Readout::Letters => answer_tokens(tokenizer, labels, form.prompt, form.cue())
-                        .map_err(|error| {
-                        anyhow!(
-                            "{error}; use another prompt set than `{}`, or tokenizer",
-                            form.prompt
-                        )
-                    })?,
+                    _ => answer_tokens(tokenizer, labels, form.prompt, form.cue()).map_err(
+                        |error| {
+                            anyhow!(
+                                "{error}; use another prompt set than `{}`, or tokenizer",
+                                form.prompt
+                            )
+                        },
+                    )?,
                 };
                 (answers, pad_id)
             }
@@ -158,16 +160,20 @@ impl<'a> TextReader<'a> {
 
     /// One example, and what its prompt lost.
     pub fn encode(&self, input: &Input, label: Label) -> Result<(TokenisedExample, Cut)> {
-        if let Asked::Questions { own: true, form, kind: InputForm::Decoder, .. } = &self.asked
-            && form.readout == Readout::Letters
+        if let Asked::Questions { own: true, form, kind, .. } = &self.asked
+            && form.readout != Readout::Options
             && is_wide(input)
         {
-            return Err(Kind::Input.mark(anyhow!(
-                "a question with {} options, and the model answers by one of {} letters: train it with \
-                 `--readout options`",
-                input.choices.len(),
-                LETTERS.len()
-            )));
+            let (options, letters) = (input.choices.len(), LETTERS.len());
+            return Err(Kind::Input.mark(match kind {
+                InputForm::Decoder => anyhow!(
+                    "a question with {options} options, and the model answers by one of {letters} letters: train it with \
+                     `--readout options`"
+                ),
+                InputForm::Encoder => anyhow!(
+                    "{options} choices, and an encoder answers by one of {letters} letters: train a language model"
+                ),
+            }));
         }
         let (ids, type_ids, cut) = self.within(input, Some(self.max_length))?;
         let (choices, scored) = match &self.asked {
@@ -248,7 +254,12 @@ impl<'a> TextReader<'a> {
     ) -> Result<(Vec<u32>, Vec<u32>, Cut)> {
         let (ids, cut) = match &self.asked {
             Asked::Segments => {
-                let encoded = self.tokenizer.encode(&input.text, input.pair.as_deref(), limit)?;
+                let (text, pair) = match (input.kind, &input.pair) {
+                    // The state of the one question that the encoder answers.
+                    (Some(_), Some(state)) => (state, None),
+                    (_, pair) => (&input.text, pair.as_deref()),
+                };
+                let encoded = self.tokenizer.encode(text, pair, limit)?;
                 let (ids, type_ids) = (encoded.get_ids(), encoded.get_type_ids());
                 let is_cut = !encoded.get_overflowing().is_empty();
                 let cut = if is_cut { Cut::Text } else { Cut::Nothing };
@@ -413,7 +424,7 @@ impl<'a> TextReader<'a> {
         };
         let train = encode(SplitName::Train, train)?.examples;
         let validation = encode(SplitName::Validation, validation)?;
-        let labels = widest(goal.n_labels(), train.iter().chain(&validation.examples));
+        let labels = widest(goal.answers.width(), train.iter().chain(&validation.examples));
         Ok(PreparedTask {
             labels,
             train,

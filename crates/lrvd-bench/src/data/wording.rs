@@ -11,8 +11,9 @@ use minijinja::{Environment, context};
 use serde::{Deserialize, Serialize};
 
 use super::Input;
+use crate::answers::{AnswerSpace, LETTERS, Readout};
 use crate::error::Result;
-use crate::settings::{PromptSet, Readout, WordingSettings};
+use crate::settings::{PromptSet, WordingSettings};
 use crate::task::{Goal, Shape, Target, Task};
 use crate::text::{head, quoted};
 
@@ -64,7 +65,7 @@ impl Wording {
         );
         let (template, answers) = match task.map(|task| &task.row().shape) {
             Some(Shape::Texts { template, words, .. }) => (template.as_str(), words.clone()),
-            _ => (of_own(pairs, goal.is_regression()), goal.classes.clone()),
+            _ => (of_own(pairs, goal.answers == AnswerSpace::Score), goal.answers.names()),
         };
         // A shell has no easy way to type a line break.
         let template = given.template.as_deref().unwrap_or(template).replace("\\n", "\n");
@@ -77,13 +78,14 @@ impl Wording {
                 template.escape_debug()
             )
         })?;
+        let classes = goal.answers.names();
         ensure!(
-            answers.len() == goal.classes.len(),
+            answers.len() == classes.len(),
             "task `{}`: {} words in `wording.answers`, expected {}: one each for {}",
             goal.name,
             answers.len(),
-            goal.classes.len(),
-            quoted(&goal.classes)
+            classes.len(),
+            quoted(&classes)
         );
         Ok(Self { template, answers })
     }
@@ -131,18 +133,6 @@ fn check(template: &str, pairs: bool) -> Result<(), String> {
         return Err("it ends in white space, and the answer brings its own space".to_owned());
     }
     Ok(())
-}
-
-/// The letters that choices go by, in class order.
-pub const LETTERS: &[&str; 26] = &[
-    "A", "B", "C", "D", "E", "F", "G", "H", "I", "J", "K", "L", "M", "N", "O", "P", "Q", "R", "S",
-    "T", "U", "V", "W", "X", "Y", "Z",
-];
-
-/// The names of `n` classes that are options of questions, in their order: letters, and numbers from 27 on.
-pub(crate) fn option_names(n: usize) -> Vec<String> {
-    let letters = LETTERS.iter().map(ToString::to_string);
-    letters.chain((LETTERS.len() + 1..).map(|number| number.to_string())).take(n).collect()
 }
 
 /// The digits that number choices in some files.
@@ -239,7 +229,7 @@ pub struct QuestionForm {
     #[serde(rename = "set")]
     pub task: Task,
     pub prompt: PromptSet,
-    /// Of an encoder `letters`: it has a class for each.
+    /// The head of an encoder, which has a class for each letter.
     pub readout: Readout,
 }
 
@@ -260,8 +250,8 @@ impl QuestionForm {
         let choices = vec!["…".to_owned(); letters];
         let pair = passage.then(|| PAIR.to_owned());
         let answers = match self.readout {
-            Readout::Letters => LETTERS.iter().take(letters).map(ToString::to_string).collect(),
             Readout::Options => vec![OPTION.to_owned()],
+            _ => LETTERS.iter().take(letters).map(ToString::to_string).collect(),
         };
         let input = Input { pair, choices, ..Input::text(TEXT) };
         Wording { template: self.text(&input), answers }
@@ -285,8 +275,44 @@ impl QuestionForm {
     /// Texts of options are scored behind one prompt, whatever the set: published ones have none.
     fn prompt(self) -> &'static Prompt {
         match self.readout {
-            Readout::Letters => self.prompt.of(self.task),
             Readout::Options => &PROMPTS[PromptSet::Clean.name()]["scored"],
+            _ => self.prompt.of(self.task),
+        }
+    }
+}
+
+/// Layout of what a model reads.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum InputLayout {
+    /// Of an encoder: a text, a pair, or the state of its one question.
+    Segments,
+    /// Of a language model: a text or a pair in a prompt, answered by words, or by a number of a head.
+    Prompt(Wording),
+    /// A question with its options.
+    Question(QuestionForm),
+    /// Of a language model: prompt and completion, or a conversation.
+    Texts,
+}
+
+impl InputLayout {
+    pub fn readout(&self) -> Readout {
+        match self {
+            Self::Segments => Readout::Head,
+            Self::Prompt(wording) if wording.answers.is_empty() => Readout::Head,
+            Self::Prompt(_) | Self::Texts => Readout::Words,
+            Self::Question(form) => form.readout,
+        }
+    }
+
+    /// The words in which a language model is asked for one of `answers`, with a second text or passage if these are `pairs`.
+    pub(crate) fn wording(&self, answers: &AnswerSpace, pairs: bool) -> Option<Wording> {
+        match self {
+            Self::Prompt(wording) => Some(wording.clone()),
+            Self::Question(form) if form.readout != Readout::Head => {
+                Some(form.wording(answers.width(), pairs))
+            }
+            Self::Segments | Self::Question(_) | Self::Texts => None,
         }
     }
 }

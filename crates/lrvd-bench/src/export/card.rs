@@ -12,14 +12,15 @@ use minijinja::{Environment, Value, context};
 use serde::Serialize;
 
 use super::inspect::{AdapterReport, inspect_adapter};
-use crate::adapter::{Adapter, CARD_FILE, ClassifierInfo, Description, HEAD_FILE};
+use crate::adapter::{Adapter, CARD_FILE, Description, HEAD_FILE};
+use crate::answers::{AnswerSpace, Readout};
 use crate::backbone::{is_hub_id, shared_name, split_revision};
 use crate::data::Wording;
 use crate::error::Result;
 use crate::io::{cannot, read_json};
 use crate::method::{FittedRows, Holdout};
 use crate::record::{CheckpointRecord, Metrics, RunRecord};
-use crate::run::{ADAPTER_DIR, RECORD_FILE, RowSettings, SETTINGS_FILE, TrainSettings};
+use crate::run::{ADAPTER_DIR, RECORD_FILE, SETTINGS_FILE, TrainSettings};
 use crate::settings::{CheckpointChoice, Config};
 use crate::text::{cell, code, decimals, printable, quoted};
 
@@ -43,7 +44,7 @@ pub(super) enum CardFormat<'a> {
 }
 
 pub(super) struct Card<'a> {
-    info: Option<&'a ClassifierInfo>,
+    info: Option<&'a Description>,
     report: AdapterReport,
     ranks: &'a BTreeMap<String, usize>,
     settings: Option<TrainSettings>,
@@ -55,16 +56,14 @@ impl<'a> Card<'a> {
     /// The card of `adapter`, with measurements and data of the run around it, if there is one.
     pub(super) fn of(
         adapter: &Adapter,
-        info: Option<&'a ClassifierInfo>,
+        info: Option<&'a Description>,
         ranks: &'a BTreeMap<String, usize>,
         command: &'a str,
     ) -> Result<Self> {
         let is_kept = adapter.folder.file_name().is_some_and(|name| name == ADAPTER_DIR);
         let run = adapter.folder.parent().filter(|_| is_kept);
         let has = |name: &'static str| move |run: &&Path| run.join(name).is_file();
-        // Those of a language model's run are of another kind.
-        let of_texts = matches!(adapter.files.description, Some(Description::Language(_)));
-        let settings = run.filter(has(SETTINGS_FILE)).filter(|_| !of_texts);
+        let settings = run.filter(has(SETTINGS_FILE)).filter(|_| !adapter.continues_texts());
         let settings = settings.map(TrainSettings::read).transpose()?;
         let record = run.filter(has(RECORD_FILE)).map(|run| read_json(&run.join(RECORD_FILE)));
         let (report, record) = (inspect_adapter(adapter)?, record.transpose()?);
@@ -82,7 +81,7 @@ impl<'a> Card<'a> {
         // The base where it is one that a hub knows, and not a place on some machine.
         let hub_base = base.filter(|base| is_hub_id(base)).map(|base| split_revision(base).0);
         let hash = |(file, hash): (&String, &String)| format!("{} sha256 `{hash}`", code(file));
-        let classes = |info: &ClassifierInfo| match info.goal.classes.as_slice() {
+        let classes = |info: &Description| match &*info.goal.answers.names() {
             [] => "none: a number is predicted".to_owned(),
             classes => quoted(classes),
         };
@@ -108,8 +107,11 @@ impl<'a> Card<'a> {
             ranks => format!("{} modules, {} ranks in all", ranks.len(), ranks.values().sum::<usize>()),
             weights => info.map(|info| info.base.weights.iter().map(hash).collect::<Vec<_>>().join("; ")),
             classes => info.map(classes),
-            question => info.and_then(|info| info.wording.as_ref()).map(Wording::describe),
-            has_choices => info.is_some_and(ClassifierInfo::has_choices),
+            question => info.and_then(Description::wording).as_ref().map(Wording::describe),
+            has_choices => info.is_some_and(|info| matches!(
+                info.goal.answers,
+                AnswerSpace::Choice { .. } | AnswerSpace::Questions { .. }
+            )),
             temperature => info.and_then(|info| info.temperatures.by_draws.get(&0)).map(f64::to_string),
             report => Serde(report),
             head => report.saved_parameters.values().sum::<usize>(),
@@ -119,8 +121,8 @@ impl<'a> Card<'a> {
             measured => self.measured(),
             data => data.iter().map(|(name, hash)| (file(name), (*hash).clone())).collect::<Vec<_>>(),
             modules => modules.collect::<Vec<_>>(),
-            labels => info.map_or(1, |info| info.goal.n_labels()),
-            is_worded => info.is_some_and(|info| !info.has_head()),
+            labels => info.map_or(1, |info| info.goal.answers.width()),
+            is_worded => info.is_some_and(|info| info.layout.readout() != Readout::Head),
         };
         let mut environment = Environment::new();
         let mut syntax = SyntaxConfig::builder();
@@ -154,10 +156,7 @@ impl<'a> Card<'a> {
     fn measured(&self) -> Option<Value> {
         let (record, at) = (self.record.as_ref()?, self.checkpoint()?);
         let n = at.metrics.values().map(|metrics| metrics.n).max().unwrap_or(0);
-        let share = self.settings.as_ref().and_then(|settings| match &settings.rows {
-            RowSettings::Classes(own) => own.validation_split,
-            RowSettings::Texts(own) => own.validation_split,
-        });
+        let share = self.settings.as_ref().and_then(|settings| settings.rows.validation_split);
         let rows = match share {
             Some(share) => format!(
                 "{n} rows of the {} % of the training file that were drawn once and not trained on",
@@ -168,8 +167,7 @@ impl<'a> Card<'a> {
         let experiment = self.settings.as_ref().map(|settings| &settings.experiment);
         let fitted = self.settings.as_ref().zip(self.info).map(|(settings, info)| {
             let (config, is_drawn) = (&settings.experiment, share.is_some());
-            let is_regression = info.goal.is_regression();
-            Holdout::new(settings.method, config, n as usize, is_drawn, is_regression).fitted
+            Holdout::new(settings.method, config, n as usize, is_drawn, &info.goal.answers).fitted
         });
         let value = |metrics: &Metrics, name: &str| match name {
             "accuracy" => metrics.accuracy,

@@ -19,7 +19,7 @@ use lrvd_models::llama::LlamaForCausalLm;
 use lrvd_models::{AutoModel, TokenBatch};
 use serde::Serialize;
 
-use crate::adapter::{Adapter, AdapterFiles, Description, OpenOptions};
+use crate::adapter::{Adapter, AdapterFiles, OpenOptions};
 use crate::backbone::{Architecture, Sizes, local};
 use crate::error::{Burn, Result};
 use crate::method::{Intervals, Temperatures};
@@ -101,8 +101,8 @@ pub struct AdapterReport {
 
 pub fn inspect_adapter(source: &Adapter) -> Result<AdapterReport> {
     let AdapterFiles { peft, posterior, description } = &source.files;
-    let run = description.as_ref().map(Description::run);
-    let classifier = description.as_ref().and_then(Description::classifier);
+    let described = description.as_ref();
+    let run = described.map(|own| &own.run);
     let corrected = run.is_some_and(|run| run.fan_in_correction);
     let header = posterior.as_ref().map(|p| &p.header);
     let options = StatisticOptions {
@@ -173,9 +173,9 @@ pub fn inspect_adapter(source: &Adapter) -> Result<AdapterReport> {
         log_alpha_threshold: threshold,
         pruned: modules.iter().map(|m| m.initial_rank.saturating_sub(m.rank)).sum(),
         above_threshold: threshold.map(above),
-        labels: classifier.map(|info| info.goal.classes.clone()).unwrap_or_default(),
-        temperatures: classifier.map(|info| info.temperatures.clone()).unwrap_or_default(),
-        intervals: classifier.map(|info| info.intervals.clone()).unwrap_or_default(),
+        labels: described.map(|own| own.goal.answers.names()).unwrap_or_default(),
+        temperatures: described.map(|own| own.temperatures.clone()).unwrap_or_default(),
+        intervals: described.map(|own| own.intervals.clone()).unwrap_or_default(),
         total_rank,
         average_rank: total_rank as f64 / modules.len().max(1) as f64,
         max_rank: modules.iter().map(|m| m.rank).max().unwrap_or(0),
@@ -303,8 +303,7 @@ pub fn check_model(dir: &Path, device: &Device, allow_changed: bool) -> Result<M
         Architecture::Deberta(config) => {
             let seed = NoiseKey::new(0);
             let description = source.as_ref().and_then(|source| source.files.description.as_ref());
-            let info = description.and_then(Description::classifier);
-            let pooling = info.map_or_else(Pooling::default, |info| info.pooling);
+            let pooling = description.map_or_else(Pooling::default, |info| info.pooling);
             let config = DebertaConfig { pooling, ..config.clone() };
             let (model, loaded) =
                 DebertaClassifier::from_pretrained(&store, &config, seed, device, dtype)?;

@@ -17,7 +17,8 @@ use serde_json::{Value, json};
 
 use super::card::{Card, CardFormat};
 use super::differences;
-use crate::adapter::{Adapter, ClassifierInfo, SavedClassifier, SavedLanguageModel, no_head};
+use crate::adapter::{Adapter, Description, SavedClassifier, SavedLanguageModel, no_head};
+use crate::answers::{AnswerSpace, Readout};
 use crate::backbone::{
     Architecture, Backbone, GENERATION_FILE, ModelLocation, READ_FILES, shared_name,
 };
@@ -91,7 +92,7 @@ pub fn export_merged(
     let ranks: BTreeMap<String, usize> =
         lora.modules.iter().map(|(path, module)| (path.clone(), module.rank)).collect();
     let card = Card::of(adapter, info.as_ref(), &ranks, command)?;
-    let encoder = info.as_ref().is_some_and(ClassifierInfo::has_head);
+    let encoder = info.as_ref().is_some_and(|info| info.layout.readout() == Readout::Head);
     card.write(CardFormat::Merged { encoder }, folder)?;
     let compare = |limit| compare(adapter, info.as_ref(), folder, limit, device);
     let difference = verify.map(compare).transpose()?;
@@ -281,7 +282,7 @@ fn shards<'a>(sizes: &[(&'a String, usize)], limit: usize) -> Vec<Vec<&'a String
     shards
 }
 
-fn config(backbone: &Backbone, info: Option<&ClassifierInfo>, untied: bool) -> Result<Value> {
+fn config(backbone: &Backbone, info: Option<&Description>, untied: bool) -> Result<Value> {
     let model = backbone.location.folder.as_path();
     let file = model.join("config.json");
     let mut config: Value = if GgufModel::is_at(model) {
@@ -294,7 +295,7 @@ fn config(backbone: &Backbone, info: Option<&ClassifierInfo>, untied: bool) -> R
     set("torch_dtype", "float32".into());
     let (architecture, has_head) = match &backbone.architecture {
         Architecture::Llama(config) => {
-            let has_head = info.is_some_and(ClassifierInfo::has_head);
+            let has_head = info.is_some_and(|info| info.layout.readout() == Readout::Head);
             let head = if has_head { "SequenceClassification" } else { "CausalLM" };
             (format!("{}For{head}", config.family.class()), has_head)
         }
@@ -305,13 +306,13 @@ fn config(backbone: &Backbone, info: Option<&ClassifierInfo>, untied: bool) -> R
         set("tie_word_embeddings", false.into());
     }
     if has_head {
-        let regression = ["LABEL_0".to_owned()];
-        let classes = info.filter(|info| !info.goal.is_regression());
-        let names: &[String] = classes.map_or(&regression, |info| &info.goal.classes);
+        let (names, kind) = match info.map(|info| &info.goal.answers) {
+            None | Some(AnswerSpace::Score) => (vec!["LABEL_0".to_owned()], "regression"),
+            Some(answers) => (answers.names(), "single_label_classification"),
+        };
         let ids = || names.iter().enumerate();
         set("id2label", ids().map(|(i, name)| (i.to_string(), json!(name))).collect());
         set("label2id", ids().map(|(i, name)| (name.clone(), json!(i))).collect());
-        let kind = classes.map_or("regression", |_| "single_label_classification");
         set("problem_type", kind.into());
     }
     without_place(&mut config, "_name_or_path");
@@ -401,7 +402,7 @@ fn own_end(architecture: &Architecture, adapter: &Path, folder: &Path) -> Result
 /// The largest difference between logits of base with adapter and of the merged model, in single precision, and their number.
 fn compare(
     adapter: &Adapter,
-    info: Option<&ClassifierInfo>,
+    info: Option<&Description>,
     merged: &Path,
     limit: f64,
     device: &Device,
@@ -440,13 +441,19 @@ fn compare(
 /// Options of a question that both models are asked.
 const OPTIONS: usize = 8;
 
-fn probes(info: &ClassifierInfo) -> Vec<Input> {
+fn probes(info: &Description) -> Vec<Input> {
     let pairs = PROBES.iter().zip(PROBES.iter().rev());
     // Few: a row seldom has as many options as there are letters, and a prompt need not hold more.
-    let options = if info.has_choices() { info.goal.n_labels().min(OPTIONS) } else { 0 };
+    let options = match info.goal.answers {
+        AnswerSpace::Choice { max_options } | AnswerSpace::Questions { max_options, .. } => {
+            max_options.min(OPTIONS)
+        }
+        _ => 0,
+    };
+    let names = info.goal.answers.names();
     let input = |(text, pair): (&&str, &&str)| Input {
         pair: (info.pairs == Some(true)).then(|| (*pair).to_owned()),
-        choices: info.goal.classes.iter().take(options).cloned().collect(),
+        choices: names.iter().take(options).cloned().collect(),
         ..Input::text(*text)
     };
     pairs.map(input).collect()

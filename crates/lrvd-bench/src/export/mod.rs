@@ -11,7 +11,8 @@ use lrvd_burn::files::AtomicDir;
 use lrvd_burn::peft::{CapReport, ExportLayout, ExportSummary, PeftAdapter};
 use lrvd_models::llama::gguf::{GgufAdapter, write_gguf_adapter};
 
-use crate::adapter::{Adapter, ClassifierInfo, Description, HEAD_FILE};
+use crate::adapter::{Adapter, Description, HEAD_FILE};
+use crate::answers::{AnswerSpace, Readout};
 use crate::backbone::{Architecture, shared_name};
 use crate::error::Result;
 use card::{Card, CardFormat};
@@ -35,8 +36,10 @@ pub struct PeftExport {
 }
 
 /// In what another program that loads the export answers differently from `lrvd`, unless its user sees to it, one sentence each.
-fn differences(info: Option<&ClassifierInfo>, to_peft: bool) -> Vec<String> {
-    let Some(info) = info else { return Vec::new() };
+fn differences(info: Option<&Description>, to_peft: bool) -> Vec<String> {
+    let Some(info) = info.filter(|info| info.goal.answers != AnswerSpace::Tokens) else {
+        return Vec::new();
+    };
     let mut found = Vec::new();
     if to_peft && !info.pooling.is_first() {
         found.push(format!(
@@ -45,8 +48,8 @@ fn differences(info: Option<&ClassifierInfo>, to_peft: bool) -> Vec<String> {
              `lrvd` reads the folder whole"
         ));
     }
-    if let Some(wording) = &info.wording
-        && !info.has_head()
+    if let Some(wording) = info.wording()
+        && info.layout.readout() != Readout::Head
     {
         found.push(format!(
             "classes are answered in words: other programs must ask as README.md shows, {}",
@@ -79,22 +82,19 @@ pub fn export_peft(
         None => (adapter.files.clone(), None),
     };
     let base = &mut files.peft.config.base_model_name_or_path;
-    let described = files.description.as_mut().map(|known| &mut known.parts_mut().0.name);
+    let described = files.description.as_mut().map(|known| &mut known.base.name);
     for name in base.iter_mut().chain(described) {
         *name = shared_name(name).to_owned();
     }
     let summary = files.write(out, layout, |summary| {
-        let info = files.description.as_ref().and_then(Description::classifier);
+        let info = files.description.as_ref();
+        let encoder = info.is_none_or(|info| info.layout.readout() == Readout::Head);
+        let info = info.filter(|info| info.goal.answers != AnswerSpace::Tokens);
         let card = Card::of(adapter, info, &summary.ranks, command)?;
-        let encoder = match files.description {
-            Some(Description::Language(_)) => false,
-            _ => info.is_none_or(ClassifierInfo::has_head),
-        };
         card.text(CardFormat::Peft { layout: layout.name(), encoder }).map(Some)
     })?;
     let is_whole = layout == ExportLayout::Ragged && summary.zero_module.is_none();
-    let info = files.description.as_ref().and_then(Description::classifier);
-    let warnings = differences(info, true);
+    let warnings = differences(files.description.as_ref(), true);
     Ok(PeftExport { posterior: files.posterior.is_some() && is_whole, summary, cut, warnings })
 }
 
@@ -116,7 +116,7 @@ pub fn export_gguf(adapter: &Adapter, command: &str, out: &Path) -> Result<GgufE
             model = backbone.location.name
         );
     };
-    if info.as_ref().is_some_and(ClassifierInfo::has_head) {
+    if info.as_ref().is_some_and(|info| info.layout.readout() == Readout::Head) {
         bail!(
             "a GGUF adapter cannot hold the separate head that predicts a number: use `--to merged` or \
              `--to peft`"

@@ -3,6 +3,7 @@
 use lrvd_burn::train::MIN_HELD_OUT;
 
 use super::MethodName;
+use crate::answers::AnswerSpace;
 use crate::data::PreparedTask;
 use crate::data::batch::TokenisedExample;
 use crate::settings::{Config, holdout_share};
@@ -49,10 +50,10 @@ impl Holdout {
         config: &Config,
         rows: usize,
         drawn_validation: bool,
-        is_regression: bool,
+        answers: &AnswerSpace,
     ) -> Self {
         let own = (method.can().holdout)(config);
-        let tempered = method.is_tempered() && !is_regression;
+        let tempered = method.is_tempered() && *answers != AnswerSpace::Score;
         let is_enough = holdout_share(rows) * rows as f64 >= MIN_HELD_OUT as f64;
         let searches = is_enough && method.search(config).is_some();
         let usual = |is_needed: bool| if is_needed { holdout_share(rows) } else { 0.0 };
@@ -115,10 +116,11 @@ mod tests {
     #[test]
     fn one_tenth_serves_where_nothing_else_is_chosen_by_it() {
         let default = Preset::Default.config();
+        let classes = AnswerSpace::Classes { names: ["a", "b"].map(str::to_owned).to_vec() };
         let of = |name: &str, config: &Config, drawn: bool, is_regression: bool| {
             let method = MethodName::from_name(name).unwrap();
-            let Holdout { share, fitted } =
-                Holdout::new(method, config, 1000, drawn, is_regression);
+            let answers = if is_regression { &AnswerSpace::Score } else { &classes };
+            let Holdout { share, fitted } = Holdout::new(method, config, 1000, drawn, answers);
             (share, fitted)
         };
         let drawn = |name: &str, config: &Config| of(name, config, true, false);
@@ -140,14 +142,14 @@ mod tests {
             assert_eq!(drawn("lora+ts", &config), (0.1, holdout));
         }
         // Too few rows choose nothing, and are trained on.
-        let few = Holdout::new(MethodName::BAYES_LORA, &default, 990, true, false);
+        let few = Holdout::new(MethodName::BAYES_LORA, &default, 990, true, &classes);
         assert_eq!((few.share, few.fitted), (0.0, none));
         let given = Config { holdout: 0.3, ..default.clone() };
         assert_eq!(drawn("lora+ts", &given), (0.3, holdout));
         assert_eq!(drawn("lora", &given), (0.3, holdout));
         // At most 5000 rows.
         let lora = MethodName::LORA.tempered();
-        let many = Holdout::new(lora, &default, 1_000_000, false, false);
+        let many = Holdout::new(lora, &default, 1_000_000, false, &classes);
         assert_eq!((many.share * 1e6).round(), 5000.0);
     }
 

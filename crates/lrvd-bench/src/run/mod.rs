@@ -14,9 +14,7 @@ pub(crate) use folder::{
     clear, file_hashes, remove_parts, still_there,
 };
 pub(crate) use outcome::{ByDraws, Finished, LAST_PREDICTIONS, summary};
-pub(crate) use settings::{
-    ClassSettings, RowSettings, TextSettings, TrainSettings, is_run_on_texts,
-};
+pub(crate) use settings::{RowSettings, TrainSettings, is_run_on_texts};
 pub(crate) use start::{Run, RunPlace, RunStart};
 pub use start::{RunState, fit};
 pub(crate) use trained::trained;

@@ -11,6 +11,7 @@ use lrvd_burn::train::{self, Examples as _};
 use lrvd_core::prune::RankSummary;
 use lrvd_models::AutoModel;
 
+use crate::answers::AnswerSpace;
 use crate::data::batch::{LabelUnit, TokenExamples, TokenisedExample};
 use crate::error::Result;
 use crate::eval::{self, RunContext, Scored, score_draws, score_tokens};
@@ -150,7 +151,8 @@ pub(super) fn record(
 pub(crate) fn summary(record: &RunRecord, goal: &Goal) -> String {
     let last = record.checkpoints.last.as_ref();
     let mean = last.and_then(|last| last.metrics.get(&0));
-    let (sign, unit) = if goal.is_texts() { (-1.0, " a token") } else { (1.0, "") };
+    let (sign, unit) =
+        if goal.answers == AnswerSpace::Tokens { (-1.0, " a token") } else { (1.0, "") };
     let score = |metrics: &Metrics| match goal.score(metrics) {
         score if score.is_finite() => format!("{:.4}", sign * score),
         _ => match metrics.standard.get("mse").copied().flatten() {
@@ -237,7 +239,7 @@ pub(super) fn evaluate(
     method: &DynMethod,
 ) -> Result<train::Evaluation> {
     let task = context.task;
-    let metrics = if task.goal.is_texts() {
+    let metrics = if task.goal.answers == AnswerSpace::Tokens {
         let tokens = tokens(context, model, &task.validation, 0)?;
         let (accuracy, nll) = (Some(tokens.accuracy()?), tokens.nll()?);
         let standard = BTreeMap::from([("perplexity".to_owned(), Some(nll.exp()))]);
@@ -265,7 +267,7 @@ pub(super) fn held_out(
     method: &DynMethod,
 ) -> Result<train::HeldOutLosses> {
     let rows = &context.task.holdout;
-    if context.task.goal.is_texts() {
+    if context.task.goal.answers == AnswerSpace::Tokens {
         let rows = tokens(context, model, rows, 0)?.row_losses();
         return Ok(train::HeldOutLosses { rows, measure: train::LossMeasure::Tokens });
     }
@@ -290,7 +292,7 @@ fn answers(
     // The answer to `asked` draws serves all numbers in `kept`.
     let mut answer = |asked: usize, kept: &[usize]| -> Result<()> {
         let begun = Instant::now();
-        if task.goal.is_texts() {
+        if task.goal.answers == AnswerSpace::Tokens {
             let tokens = tokens(context, model, &task.validation, asked)?;
             seconds.insert(asked as u32, begun.elapsed().as_secs_f64());
             scored.insert(asked as u32, score_tokens(tokens, asked)?);
@@ -309,7 +311,7 @@ fn answers(
     };
     answer(0, &[0])?;
     // Each number of draws has a separate temperature, if there is one.
-    let nest = !task.goal.is_texts() && temperatures.by_draws.is_empty();
+    let nest = task.goal.answers != AnswerSpace::Tokens && temperatures.by_draws.is_empty();
     match draws.iter().max().filter(|_| nest) {
         Some(&most) => answer(most, draws)?,
         None => draws.iter().try_for_each(|&draws| answer(draws, &[draws]))?,

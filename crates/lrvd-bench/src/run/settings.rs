@@ -9,15 +9,13 @@ use serde::{Deserialize, Serialize};
 
 use super::folder::SETTINGS_FILE;
 use super::start::RunStart;
+use crate::answers::AnswerSpace;
 use crate::backbone::Backbone;
-use crate::data::{
-    LanguageColumns, PreparedTask, Question, QuestionForm, SplitFiles, TextColumns, TextReader,
-    Wording,
-};
+use crate::data::{Columns, InputLayout, PreparedTask, SplitFiles, TextReader};
 use crate::error::Result;
 use crate::io::{read_json, read_versioned};
 use crate::method::{MethodName, RankRequest};
-use crate::settings::{Config, Training};
+use crate::settings::Config;
 use crate::task::Goal;
 
 /// The version that is written, and the only one that is read.
@@ -25,7 +23,7 @@ const SCHEMA: u32 = 2;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct TrainSettings<R = RowSettings> {
+pub(crate) struct TrainSettings {
     pub schema_version: u32,
     pub model: String,
     pub weights: BTreeMap<String, String>,
@@ -35,7 +33,7 @@ pub(crate) struct TrainSettings<R = RowSettings> {
     /// SHA-256 of every file, by split and path.
     pub data: SplitFiles,
     #[serde(flatten)]
-    pub rows: R,
+    pub rows: RowSettings,
     pub method: MethodName,
     pub target_rank: Option<usize>,
     pub seed: u64,
@@ -44,37 +42,17 @@ pub(crate) struct TrainSettings<R = RowSettings> {
     pub experiment: Config,
 }
 
-#[expect(clippy::large_enum_variant, reason = "a run has one of them")]
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(untagged)]
-pub(crate) enum RowSettings {
-    Classes(ClassSettings),
-    Texts(TextSettings),
-}
-
+/// Rows of a run, and what a model answers to them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct ClassSettings {
+pub(crate) struct RowSettings {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub validation_split: Option<f64>,
-    pub columns: Option<TextColumns>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub wording: Option<Wording>,
-    /// How questions with options are asked, where rows are such.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub questions: Option<QuestionForm>,
-    /// The typed question that all rows have.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub question: Option<Question>,
+    /// Columns of a user's own files.
+    pub columns: Option<Columns>,
+    pub layout: InputLayout,
+    /// `true` if pairs of texts are read, or questions about a passage.
     pub pairs: bool,
     pub goal: Goal,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct TextSettings {
-    /// Always `language`: other runs have no such entry.
-    pub task: String,
-    pub validation_split: Option<f64>,
-    pub columns: LanguageColumns,
 }
 
 impl TrainSettings {
@@ -103,12 +81,7 @@ impl TrainSettings {
     }
 
     pub(crate) fn read(out: &Path) -> Result<Self> {
-        let file = out.join(SETTINGS_FILE);
-        Ok(if is_run_on_texts(out)? {
-            read_versioned::<TrainSettings<_>>(&file, SCHEMA)?.with(RowSettings::Texts)
-        } else {
-            read_versioned::<TrainSettings<_>>(&file, SCHEMA)?.with(RowSettings::Classes)
-        })
+        read_versioned(&out.join(SETTINGS_FILE), SCHEMA)
     }
 
     pub(crate) fn request(&self) -> RankRequest {
@@ -127,48 +100,28 @@ impl TrainSettings {
 
     /// A task without rows, for a run that is not continued.
     pub(crate) fn without_rows(&self, backbone: &Backbone) -> Result<PreparedTask> {
-        match &self.rows {
-            RowSettings::Classes(own) => {
-                let length = self.experiment.max_length;
-                own.reader(backbone, length)?.prepare(own.goal.clone(), &[], &[])
-            }
-            RowSettings::Texts(own) => Ok(PreparedTask::without_examples(Goal::texts(&own.task))),
+        let goal = self.rows.goal.clone();
+        if goal.answers == AnswerSpace::Tokens {
+            return Ok(PreparedTask::without_examples(goal));
         }
+        self.rows.reader(backbone, self.experiment.max_length)?.prepare(goal, &[], &[])
     }
 }
 
-impl<R> TrainSettings<R> {
-    fn with(self, rows: impl FnOnce(R) -> RowSettings) -> TrainSettings {
-        TrainSettings {
-            schema_version: self.schema_version,
-            model: self.model,
-            weights: self.weights,
-            base_files: self.base_files,
-            data: self.data,
-            rows: rows(self.rows),
-            method: self.method,
-            target_rank: self.target_rank,
-            seed: self.seed,
-            device: self.device,
-            experiment: self.experiment,
-        }
-    }
-}
-
-impl ClassSettings {
+impl RowSettings {
     pub(crate) fn reader<'a>(
         &'a self,
         backbone: &'a Backbone,
         max_length: usize,
     ) -> Result<TextReader<'a>> {
-        let Self { goal, questions, wording, .. } = self;
-        let (tokenizer, wording) = (&backbone.tokenizer, wording.as_ref());
-        backbone.architecture.reader(tokenizer, goal, *questions, wording, max_length)
+        let (architecture, tokenizer) = (&backbone.architecture, &backbone.tokenizer);
+        architecture.reader(tokenizer, &self.goal, &self.layout, max_length)
     }
 }
 
+/// `true` if `out` is the folder of a run on texts.
 pub(crate) fn is_run_on_texts(out: &Path) -> Result<bool> {
     let file = out.join(SETTINGS_FILE);
-    let task = |value: serde_json::Value| value["task"] == Training::Language.name();
-    Ok(is_file(&file)? && read_json(&file).map(task)?)
+    let learns_texts = |value: serde_json::Value| value["goal"]["answers"] == "tokens";
+    Ok(is_file(&file)? && read_json(&file).map(learns_texts)?)
 }

@@ -19,6 +19,7 @@ use lrvd_models::{AutoModel, TokenBatch};
 
 use super::folder::{CHECKPOINT_DIR, RECORD_FILE, still_there};
 use super::outcome::{Finished, evaluate, held_out, record, summary};
+use crate::answers::AnswerSpace;
 use crate::backbone::{Backbone, Head, load_model};
 use crate::data::PreparedTask;
 use crate::data::batch::{LabelUnit, TokenExamples, TokenisedExample};
@@ -87,7 +88,7 @@ impl RunStart<'_> {
 
     pub(crate) fn attached(&self, model: AutoModel) -> Result<RunState> {
         let config = self.config;
-        if self.task.goal.is_texts() && !self.method.is_for_language() {
+        if self.task.goal.answers == AnswerSpace::Tokens && !self.method.is_for_language() {
             bail!("{}: it is not for language modelling", self.method.key());
         }
         let method = self.method.build(config, self.request)?;
@@ -115,7 +116,8 @@ impl RunStart<'_> {
         let (Some(setting), Some(first)) = (policy.needs_draws(), first) else { return Ok(()) };
         let Some(&draws) = draws.iter().max() else { return Ok(()) };
         let examples = task.examples(std::slice::from_ref(first), self.device);
-        let cascade = if task.goal.is_regression() { policy.cascade } else { Some(0.0) };
+        let cascade =
+            if task.goal.answers == AnswerSpace::Score { policy.cascade } else { Some(0.0) };
         let policy = DrawPolicy { cascade, ..policy };
         let kind = config.prediction_draws;
         let (scheme, fresh) = (kind.scheme(), kind.is_fresh());
@@ -140,7 +142,7 @@ impl<'a> Run<'a> {
         let RunStart { config, method, seed, .. } = start;
         let PreparedTask { train, drawn_validation, goal, .. } = start.task;
         let Holdout { share, fitted } =
-            Holdout::new(method, config, train.len(), *drawn_validation, goal.is_regression());
+            Holdout::new(method, config, train.len(), *drawn_validation, &goal.answers);
         let task = if share > 0.0 {
             Cow::Owned(start.task.holding_out(share, seed))
         } else {
@@ -154,7 +156,10 @@ impl<'a> Run<'a> {
         let PreparedTask { train, holdout, validation, .. } = &*self.task;
         let (held, all) = (holdout.len(), train.len() + holdout.len());
         // Numbers and texts have no class.
-        let drawn = if self.task.goal.classes.is_empty() { "at random" } else { "by class" };
+        let drawn = match self.task.goal.answers {
+            AnswerSpace::Score | AnswerSpace::Tokens => "at random",
+            _ => "by class",
+        };
         let searched = || {
             format!(
                 "{held} of {all} training rows, drawn {drawn}, are held out: they choose the ranks"
@@ -278,7 +283,7 @@ impl<'a> Run<'a> {
         }
         let best = run.state.best.as_ref().filter(|best| best.info.step != run.state.done);
         let models = 1 + usize::from(best.is_some());
-        let nest = !self.task.goal.is_texts();
+        let nest = self.task.goal.answers != AnswerSpace::Tokens;
         validation * models * if nest { most } else { all }
     }
 

@@ -23,5 +23,5 @@ pub use methods::{
     MapSettings, McDropoutSettings, MethodSettings, MixtureSettings, NoiseToSignalSettings,
     Optimizers, ScalaBlSettings, SwagSettings, TfbCriterion, TfbSettings,
 };
-pub use names::{KlWeight, Preset, PromptSet, Readout, TargetModules, Training, WordingSettings};
+pub use names::{KlWeight, Preset, PromptSet, TargetModules, Training, WordingSettings};
 pub use schema::{schema, template};

@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::table::settings;
+use crate::answers::Readout;
 use crate::text::{UnknownName, quoted};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -161,47 +162,6 @@ impl PromptSet {
 }
 
 impl fmt::Display for PromptSet {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-/// Where a language model's answer to a question with options is read.
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    Default,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Hash,
-    Serialize,
-    Deserialize,
-    JsonSchema,
-)]
-#[serde(rename_all = "snake_case")]
-pub enum Readout {
-    /// At the logits of letters, which a list in the prompt gives to the options: 2 to 26 of them.
-    Letters,
-    /// At the texts of the options behind the prompt, by the mean log-probability of their tokens: 2 to 255 options.
-    #[default]
-    Options,
-}
-
-impl Readout {
-    pub const ALL: [Self; 2] = [Self::Letters, Self::Options];
-
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Letters => "letters",
-            Self::Options => "options",
-        }
-    }
-}
-
-impl fmt::Display for Readout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
     }

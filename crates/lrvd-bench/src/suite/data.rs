@@ -16,11 +16,12 @@ use lrvd_models::AutoModel;
 use serde_json::{Map, Value, json};
 
 use super::grid::{Profile, Suite, wording};
-use crate::backbone::Backbone;
+use crate::answers::{AnswerSpace, LETTERS, Readout};
+use crate::backbone::{Architecture, Backbone};
 use crate::data::batch::TokenExamples;
 use crate::data::{
-    self, AnswerToken, Dataset, InputForm, LLAMA_2_LABELS, Origin, PreparedTask, QuestionForm,
-    Split, SplitName, Wording, check_known, quick, require_single,
+    self, AnswerToken, Dataset, InputForm, InputLayout, LLAMA_2_LABELS, Origin, PreparedTask,
+    QuestionForm, Split, SplitName, Wording, check_known, quick, require_single,
 };
 use crate::error::{Error, Kind, Result, kind_of};
 use crate::eval::{RunContext, Scored, score_draws};
@@ -28,7 +29,7 @@ use crate::method::{MethodName, Temperatures};
 use crate::progress::Event;
 use crate::record::{DataFile, DataOrigin, OodRecord, SplitRecord, TaskData};
 use crate::run::{ByDraws, OutputFolder, RunState};
-use crate::settings::{Config, LastBatch, Readout};
+use crate::settings::{Config, LastBatch};
 use crate::task::{Goal, Task};
 use crate::text::quoted;
 
@@ -66,9 +67,37 @@ impl Tasks {
     }
 }
 
+/// Layout of a task's rows as a saved model of this kind reads them; `None` where it reads none of this shape.
+pub(super) fn layout(
+    task: Task,
+    architecture: &Architecture,
+    config: &Config,
+) -> Result<Option<InputLayout>> {
+    if !task.is_question() {
+        let wording = wording(task, architecture, config)?;
+        return Ok(Some(wording.map_or(InputLayout::Segments, InputLayout::Prompt)));
+    }
+    let readout = match architecture.input_form() {
+        InputForm::Encoder => Readout::Head,
+        InputForm::Decoder => Readout::Letters,
+    };
+    let form = QuestionForm::of(task, config.prompt);
+    Ok(form.map(|form| InputLayout::Question(QuestionForm { readout, ..form })))
+}
+
 /// `true` if a saved classifier can read its input: a text, a pair, or a question with choices.
 pub(super) fn is_saved(task: Task, config: &Config) -> bool {
     !task.is_question() || QuestionForm::of(task, config.prompt).is_some()
+}
+
+/// Goal of a model that answers the questions of a task by `labels`: letters of options, or words for classes.
+fn question_goal(task: Task, labels: &[&str]) -> Goal {
+    let answers = if LETTERS.starts_with(labels) {
+        AnswerSpace::Choice { max_options: labels.len() }
+    } else {
+        AnswerSpace::Classes { names: labels.iter().map(ToString::to_string).collect() }
+    };
+    Goal { standard_metrics: Vec::new(), ..Goal::new(task.name(), answers) }
 }
 
 pub(super) fn load(
@@ -84,6 +113,8 @@ pub(super) fn load(
     let cut = data.limit(config.validation_rows);
     data.notes.extend(drawn.into_iter().chain(cut));
     let wording = wording(task, architecture, config)?;
+    let asked = wording.as_ref().map(Wording::describe);
+    let layout = wording.map_or(InputLayout::Segments, InputLayout::Prompt);
     let length = config.max_length;
     let task_goal = task.goal();
     let (reader, goal) = if task.is_question() {
@@ -100,14 +131,13 @@ pub(super) fn load(
         let form = QuestionForm { task, prompt: config.prompt, readout: Readout::Letters };
         let reader = architecture.task_questions(tokenizer, form, labels, length)?;
         check_labels(&reader.answers, backbone, profile)?;
-        (reader, Goal::questions(task.name(), labels))
+        (reader, question_goal(task, labels))
     } else {
-        let wording = wording.as_ref();
-        let reader = architecture.reader(tokenizer, &task_goal, None, wording, length)?;
+        let reader = architecture.reader(tokenizer, &task_goal, &layout, length)?;
         (reader, task_goal.clone())
     };
     let prepared = reader.prepare(goal, &data.train.examples, &data.validation.examples)?;
-    data.notes.extend(wording.as_ref().map(Wording::describe));
+    data.notes.extend(asked);
     data.notes.extend(prepared.notes.clone());
     let (ood, notes) = ood_sets((task, &prepared), data_dir, backbone, config, profile)?;
     data.notes.extend(notes);
@@ -264,7 +294,7 @@ impl OodSet {
         let letters = if same_labels || architecture.input_form() == InputForm::Encoder {
             None
         } else {
-            let goal = Goal::questions(set.name(), theirs);
+            let goal = question_goal(set, theirs);
             Some(reader(theirs)?.prepare(goal, &[], examples)?)
         };
         let notes = questions.notes(&encoded, set.display_name(), true);

@@ -9,13 +9,14 @@ use burn::tensor::Device;
 use lrvd_burn::train::Prediction;
 use lrvd_core::adalora::matched_target_rank;
 
-use super::data::{OodSet, ReadyTask, ood_answers, ood_records};
-use super::grid::{Matching, wording};
+use super::data::{OodSet, ReadyTask, layout, ood_answers, ood_records};
+use super::grid::Matching;
 use super::plan::{Experiment, Plan};
 use super::runs::PlannedRun;
 use crate::adapter::keep;
+use crate::answers::AnswerSpace;
 use crate::backbone::Backbone;
-use crate::data::{PreparedTask, QuestionForm, SplitName, TextColumns};
+use crate::data::{Columns, PreparedTask, SplitName, TextColumns};
 use crate::error::Result;
 use crate::eval::{RunContext, Scored, measures, score_draws, selective_records};
 use crate::io::{JsonLayout, read_lines, write_json};
@@ -27,8 +28,8 @@ use crate::record::{
     SplitRecord,
 };
 use crate::run::{
-    ADAPTER_DIR, ByDraws, ClassSettings, Finished, LAST_PREDICTIONS, RECORD_FILE, RowSettings, Run,
-    RunPlace, RunStart, TrainSettings,
+    ADAPTER_DIR, ByDraws, Finished, LAST_PREDICTIONS, RECORD_FILE, RowSettings, Run, RunPlace,
+    RunStart, TrainSettings,
 };
 
 /// A run with the records of those that it needs.
@@ -134,23 +135,13 @@ impl RunInput<'_> {
             return Ok(None);
         }
         let goal = task.prepared.goal.clone();
-        let architecture = &backbone.architecture;
-        let (columns, wording, questions) = if run.task.is_question() {
-            let Some(form) = QuestionForm::of(run.task, config.prompt) else { return Ok(None) };
-            let wording = architecture.question_wording(form, goal.n_labels(), false);
-            (Some(TextColumns::usual_questions()), wording, Some(form))
-        } else {
-            (None, wording(run.task, architecture, config)?, None)
+        let Some(layout) = layout(run.task, &backbone.architecture, config)? else {
+            return Ok(None);
         };
-        let rows = RowSettings::Classes(ClassSettings {
-            validation_split: None,
-            columns,
-            wording,
-            questions,
-            question: None,
-            pairs: run.task.is_pair(),
-            goal,
-        });
+        let columns = TextColumns::usual_questions;
+        let columns = run.task.is_question().then(|| Columns::Labelled(columns()));
+        let pairs = run.task.is_pair();
+        let rows = RowSettings { validation_split: None, columns, layout, pairs, goal };
         let hashes = |split: &SplitRecord| {
             split.files.iter().map(|file| (file.path.clone(), file.sha256.clone())).collect()
         };
@@ -246,7 +237,7 @@ impl RunInput<'_> {
     /// The files have probabilities. Their logarithms differ from the logits by a constant of each example, which changes no
     /// probability. A score is averaged unchanged.
     fn averaged(&self, name: &str, task: &PreparedTask) -> Result<ByDraws<Scored>> {
-        let regression = task.goal.is_regression();
+        let regression = task.goal.answers == AnswerSpace::Score;
         let value = |p: f64| if regression { p } else { p.max(f64::MIN_POSITIVE).ln() };
         // Members one after another, each row by row.
         let mut members: ByDraws<Vec<f64>> = BTreeMap::new();

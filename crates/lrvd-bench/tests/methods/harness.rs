@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
 use burn::tensor::{DType, Device, Tensor};
+use lrvd_bench::answers::AnswerSpace;
 use lrvd_bench::data::batch::{TokenExamples, TokenisedExample};
 use lrvd_bench::data::{Label, PreparedTask};
 use lrvd_bench::eval::{PeakMemory, RunContext};
@@ -179,7 +180,7 @@ impl Bench {
     /// Trains a method on what it does not hold out, and fits what is fitted after that.
     pub(crate) fn finished(&mut self, name: MethodName) -> Finished {
         let Holdout { share, fitted } =
-            Holdout::new(name, &self.config, self.task.train.len(), false, false);
+            Holdout::new(name, &self.config, self.task.train.len(), false, &AnswerSpace::Tokens);
         if share > 0.0 {
             self.task = self.task.holding_out(share, self.seed);
         }

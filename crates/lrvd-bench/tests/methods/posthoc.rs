@@ -3,6 +3,7 @@
 use std::cell::Cell;
 
 use burn::module::Module;
+use lrvd_bench::answers::AnswerSpace;
 use lrvd_bench::data::batch::TokenisedExample;
 use lrvd_bench::data::{Label, PreparedTask};
 use lrvd_bench::eval::{RunContext, score_draws};
@@ -146,7 +147,7 @@ fn factor_entries(model: &AutoModel) -> usize {
 #[test]
 fn posthoc_scores_get_the_trained_answer_or_a_rejection() {
     let mut task = task(3, 32, 16);
-    task.goal = Goal::regression("number");
+    task.goal = Goal::new("number", AnswerSpace::Score);
     task.labels = 1;
     for example in task.train.iter_mut().chain(&mut task.validation) {
         let score = example.answer.label().unwrap().class().unwrap() as f64;

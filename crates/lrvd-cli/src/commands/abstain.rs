@@ -7,7 +7,8 @@ use clap::{Args, Subcommand};
 use lrvd_bench::adapter::{
     Calibration, Certificate, SavedClassifier, evaluate, fit_abstention, fit_decisions,
 };
-use lrvd_bench::data::{QuestionKind, Split};
+use lrvd_bench::answers::{AnswerSpace, QuestionKind};
+use lrvd_bench::data::Split;
 use lrvd_bench::{Result, percent};
 use serde_json::json;
 
@@ -49,7 +50,11 @@ pub(super) fn run(command: AbstainCommand, printer: Printer) -> Outcome {
     // As many draws as the answers of `lrvd predict` have.
     let draws = draws(&eval.adapter.answers, &classifier)?;
     let seed = eval.adapter.answers.seed.unwrap_or(classifier.info.run.seed);
-    if classifier.is_decider() {
+    let is_typed = matches!(
+        classifier.info.goal.answers,
+        AnswerSpace::Question { .. } | AnswerSpace::Questions { .. }
+    );
+    if is_typed {
         if out.is_some() {
             bail!(
                 "`--out` is not for typed questions here: `lrvd eval --out` writes the predictions"

@@ -5,11 +5,12 @@ use std::path::PathBuf;
 use anyhow::anyhow;
 use clap::{Args, Subcommand};
 use lrvd_bench::adapter::named_at;
+use lrvd_bench::answers::{QuestionKind, Readout};
 use lrvd_bench::check::{Spread, check_data};
 use lrvd_bench::data::{
-    Data, NamedColumns, NamedTexts, OnError, OwnFiles, QuestionKind, ReadOptions, Validation, load,
+    Data, NamedColumns, NamedTexts, OnError, OwnFiles, ReadOptions, Validation, load,
 };
-use lrvd_bench::settings::{Readout, WordingSettings};
+use lrvd_bench::settings::WordingSettings;
 use lrvd_bench::task::Task;
 use lrvd_bench::{Result, Unused};
 use serde_json::Value;
@@ -94,7 +95,7 @@ pub(crate) struct ExampleArguments {
     #[arg(
         long,
         value_name = "NAME",
-        value_parser = args::one_of(&Readout::ALL, Readout::name),
+        value_parser = args::one_of(&Readout::OF_OPTIONS, Readout::name),
         hide_short_help = true,
         conflicts_with_all = ["task", "regression", "template", "answers"]
     )]
@@ -234,7 +235,7 @@ pub(super) fn run(command: DataCommand, printer: Printer) -> Outcome {
     };
     printer.notes(notes);
     printer.notes(&unused.notes(examples.strict && data.is_ok())?);
-    let mut report = check_data(&data?, model.as_deref(), &given, max_length)?;
+    let mut report = check_data(data?, model.as_deref(), &given, max_length)?;
     report["model_note"].as_str().into_iter().for_each(|note| printer.note(note));
     if unused.rows() == 0 {
         printer.report("data check", &report, text)?;

@@ -7,11 +7,11 @@ use anyhow::{Context as _, anyhow, bail};
 use burn::tensor::Device;
 use clap::Args;
 use lrvd_bench::adapter::{Adapter, AskedRows, Base, Decided, SavedClassifier};
+use lrvd_bench::answers::Readout;
 use lrvd_bench::data::table::BadRow;
 use lrvd_bench::data::{
     Asked, At, Example, Invalid, Place, Question, QuestionKind, questions, state, table,
 };
-use lrvd_bench::settings::Readout;
 use lrvd_bench::{Kind, Result, decimals, kind_of, read_unique};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -49,7 +49,7 @@ pub(crate) struct ReadoutArguments {
     /// Readout of a language model without an adapter [default: options].
     ///
     /// The answer is read at the texts of the options, or at letters. An adapter has the readout of its training.
-    #[arg(long, help_heading = heading::MODEL, value_name = "NAME", value_parser = args::one_of(&Readout::ALL, Readout::name))]
+    #[arg(long, help_heading = heading::MODEL, value_name = "NAME", value_parser = args::one_of(&Readout::OF_OPTIONS, Readout::name))]
     pub(crate) readout: Option<Readout>,
 }
 
@@ -109,7 +109,7 @@ pub(super) fn run(arguments: DecideArguments, printer: Printer) -> Outcome {
     let DecideArguments { adapter, state: given, questions: file, readout } = arguments;
     let (text, asked) = (read_state(&given)?, file.as_deref().map(read_questions).transpose()?);
     let classifier = open(&adapter, readout, printer)?;
-    let asked = match (asked, &classifier.info.question) {
+    let asked = match (asked, &classifier.usual_question()) {
         (Some(asked), _) => asked,
         (None, Some(question)) => vec![("answer".to_owned(), question.clone())],
         (None, None) => bail!("pass --questions: this model answers any typed question"),
@@ -330,7 +330,7 @@ fn rows_of(arguments: InputArguments, classifier: &SavedClassifier) -> Result<As
         _ => {}
     }
     let dir = classifier.folder().display();
-    let Some(question) = classifier.info.question.clone() else {
+    let Some(question) = classifier.usual_question() else {
         bail!(
             "`{dir}` answers typed questions, and a text has none: pass rows with `state` and `questions` by `--input FILE`, \
              or `lrvd decide {dir} --state TEXT --questions FILE.json`"

@@ -81,7 +81,7 @@ pub(super) fn run(arguments: EvalArguments, printer: Printer) -> Outcome {
         "data": data,
         "rows": evaluation.rows(),
         "seen": seen,
-        "labels": classifier.info.goal.classes,
+        "labels": classifier.info.goal.answers.names(),
         "seed": seed,
     });
     let mut body = body;

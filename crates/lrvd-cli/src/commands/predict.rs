@@ -7,6 +7,7 @@ use clap::Args;
 use lrvd_bench::adapter::{
     InputRow, RowAnswer, SavedClassifier, Withheld, read_inputs, stream_inputs,
 };
+use lrvd_bench::answers::AnswerSpace;
 use lrvd_bench::data::{Input, Place, table};
 use lrvd_bench::method::Intervals;
 use lrvd_bench::{Error, Kind as ErrorKind, Result, kind_of};
@@ -83,7 +84,11 @@ enum Kind<'a> {
 pub(super) fn run(arguments: PredictArguments, printer: Printer) -> Outcome {
     arguments.input.check()?;
     let classifier = load(&arguments.adapter, printer)?;
-    if classifier.is_decider() {
+    let is_typed = matches!(
+        classifier.info.goal.answers,
+        AnswerSpace::Question { .. } | AnswerSpace::Questions { .. }
+    );
+    if is_typed {
         classifier
             .withheld(arguments.abstain_above, draws(&arguments.adapter.answers, &classifier)?)?;
         return decide::predict(arguments.input, &arguments.adapter, &classifier, printer);
@@ -95,7 +100,7 @@ pub(super) fn run(arguments: PredictArguments, printer: Printer) -> Outcome {
     }
     let seed = arguments.adapter.answers.seed.unwrap_or(classifier.info.run.seed);
     let most_labels = if arguments.all { usize::MAX } else { SHOWN };
-    let labels = &classifier.info.goal.classes;
+    let labels = &classifier.info.goal.answers.names();
     let mut written = Answers::new("predict", printer);
     let skipped = Skipped::new(&arguments.input);
     let strict = arguments.adapter.answers.open().strict;
@@ -107,7 +112,7 @@ pub(super) fn run(arguments: PredictArguments, printer: Printer) -> Outcome {
             Ok(found) => found,
             Err(error) => return written.write_none(origin, error),
         };
-        let answer = answer(&classifier, origin, input, prediction, draws, limit);
+        let answer = answer(&classifier, labels, origin, input, prediction, draws, limit);
         let shown = || shown(&answer, labels, &input.choices, most_labels);
         written.write(&answer, &Line { answer: &answer, labels }, shown)
     })?;
@@ -256,7 +261,7 @@ pub(super) fn inputs_of(
             "`--text-column`, `--pair-column` and `--choice-columns` name columns of a table, and {found}"
         );
     }
-    if classifier.info.has_choices() {
+    if matches!(classifier.info.goal.answers, AnswerSpace::Choice { .. }) {
         bail!(
             "`{dir}` answers questions with choices, and a text has none: pass a table with choices",
             dir = dir.display()
@@ -288,7 +293,8 @@ pub(super) fn inputs_of(
 }
 
 fn answer<'a>(
-    classifier: &'a SavedClassifier,
+    classifier: &SavedClassifier,
+    labels: &'a [String],
     origin: &'a Origin,
     input: &'a Input,
     prediction: &'a RowAnswer,
@@ -306,8 +312,9 @@ fn answer<'a>(
                 names.get(*class).map(String::as_str).filter(|_| abstained != Some(true))
             };
             let kind = Kind::Class {
-                predicted: given(&classifier.info.goal.classes),
-                choice: classifier.info.has_choices().then(|| given(&input.choices).into()),
+                predicted: given(labels),
+                choice: matches!(classifier.info.goal.answers, AnswerSpace::Choice { .. })
+                    .then(|| given(&input.choices).into()),
                 probs: probabilities,
                 entropy: *entropy,
                 mutual_information: *mutual_information,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use comfy_table::{CellAlignment, LineStyle, Table, TableStyle};
 use lrvd_bench::adapter::QuestionMetrics;
-use lrvd_bench::data::QuestionKind;
+use lrvd_bench::answers::QuestionKind;
 use lrvd_bench::decimals;
 use lrvd_bench::record::{Metrics, Reliability};
 

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use lrvd_bench::adapter::{Adapter, OpenOptions, named_at};
+use lrvd_bench::answers::AnswerSpace;
 use lrvd_bench::data::Data;
 use lrvd_bench::export::{AdapterReport, inspect_adapter};
 use lrvd_bench::method::MethodName;
@@ -217,7 +218,7 @@ fn options(arguments: TrainArguments, device: String, data: &Data) -> Result<Tra
     // Numbers and texts have no temperature.
     let is_tempered = match data {
         Data::Texts(_) => false,
-        Data::Labelled(data) => !data.kind.goal.is_regression(),
+        Data::Labelled(data) => data.kind.goal.answers != AnswerSpace::Score,
     };
     let method = match (&arguments.method, training) {
         (Some(name), Training::Language) => named(name, MethodName::is_for_language)?,

@@ -8,6 +8,7 @@ use lrvd_bench::Result;
 use lrvd_bench::adapter::{
     ContinuedToken, Generation, NEW_TOKENS, SavedClassifier, SavedLanguageModel, Withheld,
 };
+use lrvd_bench::answers::AnswerSpace;
 use lrvd_bench::data::{self, Content, LanguageColumns};
 use lrvd_bench::data::{Question, QuestionKind, QuestionOption, SIDES};
 use lrvd_bench::run::MAX_SEED;
@@ -121,13 +122,16 @@ impl Model {
         match self {
             Self::Classifier { saved, draws, seed, .. } => {
                 let info = &saved.info;
-                if !classifies(saved) {
-                    let (state, questions) =
-                        ("first".to_owned(), QuestionKind::ALL.map(simple).to_vec());
-                    return (Input::Decision { state, questions }, drawn(*draws, *seed));
-                }
+                let choices: &[&str] = match info.goal.answers {
+                    AnswerSpace::Questions { .. } => {
+                        let (state, questions) =
+                            ("first".to_owned(), QuestionKind::ALL.map(simple).to_vec());
+                        return (Input::Decision { state, questions }, drawn(*draws, *seed));
+                    }
+                    AnswerSpace::Choice { .. } => &["one", "other"],
+                    _ => &[],
+                };
                 let pair = (info.pairs == Some(true)).then(|| "second".to_owned());
-                let choices: &[&str] = if info.has_choices() { &["one", "other"] } else { &[] };
                 let choices = choices.iter().map(ToString::to_string).collect();
                 let input = data::Input { pair, choices, ..data::Input::text("first") };
                 (Input::Text(input), drawn(*draws, *seed))
@@ -175,7 +179,7 @@ impl Model {
                 let (texts, draws): (Vec<data::Input>, _) = (texts.collect(), key.draws);
                 let withheld = saved.withheld(*limit, draws)?;
                 let found = saved.predict_while(&texts, draws, key.seed, 0, Some(&watch))?;
-                let labels = &saved.info.goal.classes;
+                let labels = &saved.info.goal.answers.names();
                 let beside = found.into_iter().zip(&texts);
                 let answer = |(found, text): (_, &data::Input)| {
                     Answer::new(found, labels, &text.choices, draws, withheld)
@@ -215,11 +219,6 @@ fn simple(kind: QuestionKind) -> Question {
         QuestionKind::Score => ["0", "1"],
     };
     Question { kind, instructions: "first".to_owned(), options: names.map(option).to_vec() }
-}
-
-/// Whether texts are asked at [`CLASSIFY`]: of every classifier but those of typed questions, whose options come with the request.
-fn classifies(saved: &SavedClassifier) -> bool {
-    !saved.is_decider() || saved.fixed_question().is_some()
 }
 
 /// A model as its clients know it: `/v1/model`, and what can be asked.
@@ -332,23 +331,25 @@ impl ClassifierCard {
             Ok(Some(Withheld::Above(above))) => Some((draws, above)),
             _ => None,
         };
-        let scores = info.goal.is_regression();
+        let answers = &info.goal.answers;
+        // Options of any question come with the request.
+        let kind = match answers {
+            AnswerSpace::Questions { .. } => Kind::Decisions,
+            AnswerSpace::Choice { .. } => Kind::Choices,
+            AnswerSpace::Score => Kind::Scores,
+            AnswerSpace::Tokens => Kind::Texts,
+            AnswerSpace::Classes { .. } | AnswerSpace::Question { .. } => Kind::Classes,
+        };
         Self {
             schema_version: SCHEMA_VERSION,
             name: info.goal.name.clone(),
             method: info.run.method.clone(),
-            kind: match info.has_choices() {
-                _ if !classifies(classifier) => Kind::Decisions,
-                true => Kind::Choices,
-                false if scores => Kind::Scores,
-                false => Kind::Classes,
-            },
-            labels: if scores || !classifies(classifier) {
-                Vec::new()
-            } else {
-                info.goal.classes.clone()
-            },
-            decides: classifier.is_decider(),
+            kind,
+            labels: if kind == Kind::Decisions { Vec::new() } else { answers.names() },
+            decides: matches!(
+                answers,
+                AnswerSpace::Question { .. } | AnswerSpace::Questions { .. }
+            ),
             pairs: info.pairs,
             calibration: info.temperatures.describe().or_else(|| info.intervals.describe()),
             draws,

@@ -7,8 +7,9 @@ use super::*;
 use InputForm::{Decoder, Encoder};
 use PromptSet::{Blob, Clean};
 
+use crate::answers::{LETTERS, Readout};
 use crate::data::tokens::{LLAMA_2_LABELS, check_known};
-use crate::data::{At, LETTERS, Place};
+use crate::data::{At, Place};
 use crate::error::kind_of;
 use crate::task::Task;
 
@@ -150,7 +151,7 @@ fn a_users_question_is_the_same_for_both_kinds_of_model_and_loses_its_passage_fi
         assert_eq!(own.answers, of_task.answers);
         assert_eq!(QuestionForm::of(Task::BoolQ, prompt), None);
     }
-    for readout in Readout::ALL {
+    for readout in Readout::OF_OPTIONS {
         let Wording { template, answers } = QuestionForm::own(readout).wording(2, false);
         writeln!(found, "{template:?} {answers:?}").unwrap();
     }
@@ -161,7 +162,7 @@ fn a_users_question_is_the_same_for_both_kinds_of_model_and_loses_its_passage_fi
 #[test]
 fn options_are_scored_by_their_texts_if_their_tokens_tell_them_apart() {
     let tokenizer = tokenizer(STORIES);
-    let [letters, options] = Readout::ALL.map(|readout| {
+    let [letters, options] = Readout::OF_OPTIONS.map(|readout| {
         let form = QuestionForm::own(readout);
         TextReader::questions(&tokenizer, Decoder, form, LETTERS, true, 300).unwrap()
     });
@@ -297,7 +298,7 @@ fn more_text_than_a_tokenizer_reads_is_cut_as_any_long_text() {
 /// Questions of different lengths about a state that is cut share the first half of their prompts.
 #[test]
 fn prompts_about_a_long_state_start_with_the_same_tokens() {
-    Readout::ALL.into_iter().for_each(prompts_start_with_the_same_tokens);
+    Readout::OF_OPTIONS.into_iter().for_each(prompts_start_with_the_same_tokens);
 }
 
 fn prompts_start_with_the_same_tokens(readout: Readout) {

@@ -24,8 +24,6 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-pub(super) use row::kind;
-pub(crate) use row::plain;
 pub use row::{At, BadRow, Cell, Place, Row};
 
 use anyhow::{anyhow, bail, ensure};

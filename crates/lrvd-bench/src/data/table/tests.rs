@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::*;
-use crate::io::sha256_file;
+use crate::io::{plain, sha256_file};
 
 /// All rows of a file of this name, and their hash, or the first error.
 fn rows(name: &str, text: &[u8]) -> Result<Vec<Row>, String> {

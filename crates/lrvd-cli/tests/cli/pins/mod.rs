@@ -29,7 +29,7 @@ const MOST_DECIMALS: i32 = 6;
 /// What records and tables say of the moment and the machine, and in words for people; of tables the start of a metric's name;
 /// hashes of files whose last bits depend on the processor, and which are pinned where they do not.
 const UNPINNED: &str = "adapter_model.safetensors command examples_per_second evaluate_seconds finished_at git_revision \
-     lrvd_classifier.json lrvd_language.json lrvd_posterior.safetensors message note notes peak_memory_bytes predict_s \
+     lrvd_adapter.json lrvd_posterior.safetensors message note notes peak_memory_bytes predict_s \
      predict_seconds seconds start_memory_bytes started_at time train_seconds version";
 
 fn is_pinned(key: &str) -> bool {
@@ -202,8 +202,7 @@ impl Pins {
             let file_name = file_name.to_str().unwrap();
             let of = format!("{name}/{file_name}");
             let is_json = file.extension().is_some_and(|end| end == "json");
-            let is_read = ["lrvd_classifier.json", "lrvd_language.json"].contains(&file_name)
-                || file_name.ends_with("config.json");
+            let is_read = file_name == "lrvd_adapter.json" || file_name.ends_with("config.json");
             match file_name {
                 // Words for people.
                 "README.md" => self.exact(&of, "written"),

@@ -11,7 +11,7 @@ use lrvd_core::metrics::{choice_confidence, expected_level, score_confidence};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::table::kind;
+use crate::io::kind;
 use crate::text::quoted;
 
 /// Most options of a choice.
@@ -282,7 +282,7 @@ pub fn questions(value: &Value) -> Result<Vec<(String, Question)>, Invalid> {
 }
 
 /// The shares of the options of all `questions`, in their order, from an object of targets by the questions' ids.
-pub(super) fn targets(
+pub(crate) fn targets(
     value: &Value,
     questions: &[(String, Question)],
 ) -> Result<Vec<Vec<f64>>, Invalid> {
@@ -307,7 +307,7 @@ pub fn state(value: &Value) -> Result<String, Invalid> {
     worded(value).map_err(|error| error.below("state"))
 }
 
-pub(super) fn worded(value: &Value) -> Result<String, Invalid> {
+pub(crate) fn worded(value: &Value) -> Result<String, Invalid> {
     match value {
         Value::String(_) | Value::Object(_) | Value::Array(_) => {}
         _ => {
@@ -434,35 +434,7 @@ fn write(value: &Value, depth: usize, text: &mut String) {
 
 #[cfg(test)]
 mod tests {
-    use std::fmt::Write as _;
-
-    use super::super::{Data, Example, Input, OwnFiles, Validation};
     use super::*;
-
-    #[test]
-    fn rows_are_read_as_questions_and_bad_ones_named_by_their_place_and_key() {
-        let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("d.jsonl");
-        let mut found = String::new();
-        for row in include_str!("cases/decisions.jsonl").lines() {
-            std::fs::write(&file, row).unwrap();
-            let files = OwnFiles::new(file.clone(), Validation::File(file.clone()));
-            writeln!(found, "{}", row.chars().take(150).collect::<String>()).unwrap();
-            match files.read() {
-                Ok(Data::Labelled(data)) => {
-                    for Example { id, input, label, .. } in data.train.examples {
-                        let Input { text, pair, choices, kind, .. } = input;
-                        let kind = kind.unwrap();
-                        writeln!(found, "    {id} {kind}: {text:?} {choices:?} {label:?}").unwrap();
-                        writeln!(found, "      {:?}", pair.unwrap()).unwrap();
-                    }
-                }
-                Ok(Data::Texts(_)) => panic!("texts for a language model"),
-                Err(error) => writeln!(found, "    {error}").unwrap(),
-            }
-        }
-        insta::assert_snapshot!(found.replace(&format!("{}/", dir.path().display()), ""));
-    }
 
     #[test]
     fn a_state_is_one_text_whatever_the_order_of_its_keys() {
