@@ -1,13 +1,13 @@
-//! Published numbers beside measured ones, as text and markdown.
+//! Comparison of measured with published numbers, as text and markdown.
 //!
 //! Tasks match by letters and digits (`SST-2` is `sst2`), a published method `X_k10` is method `X` at ten draws, and
-//! [`ALIASES`] are the names of the paper's tables. What did not run here keeps its row, without a partner.
+//! [`ALIASES`] are the names of the paper's tables. A number of a method that did not run here keeps its row, without a partner.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use super::metric::{ABSENT, Metric, Spread};
+use super::metric::{ABSENT, Format, MILLION, Metric, Spread};
 use super::names::{match_key, method_rank, task_label, task_order};
 use super::published::{ASSUMED_SEEDS, Published, PublishedRow};
 use super::summary::{Summary, key};
@@ -18,8 +18,8 @@ use crate::settings::CheckpointChoice;
 use crate::text::listed;
 
 /// A published name that is not ours, the names under which the method may have run here, the nearest first (both are
-/// letters and digits only), and whether the published table gives the method's full answer and no other: then a name
-/// without a number of draws is the largest that the run has, otherwise the posterior mean.
+/// letters and digits only), and `true` if the published table has the method's full answer only: then a name without a
+/// number of draws is the largest of the run, otherwise the posterior mean.
 type Alias = (&'static str, &'static [&'static str], bool);
 
 /// A method that is called the same here needs an entry only if its published name leaves the draws open.
@@ -35,7 +35,7 @@ const ALIASES: [Alias; 6] = [
 /// Members of the published ensemble: it has the parameters of ten.
 const PUBLISHED_MEMBERS: usize = 10;
 
-/// The method among those that ran here; none if it did not. And the draws of a published row.
+/// The method of a published row if it ran here, and its draws.
 fn partner<'a>(row: &PublishedRow, summary: &Summary<'a>) -> (Option<&'a str>, u32) {
     let (name, draws) = row.method_and_draws();
     let key = match_key(name);
@@ -54,18 +54,18 @@ fn partner<'a>(row: &PublishedRow, summary: &Summary<'a>) -> (Option<&'a str>, u
     (method, draws.or(full).unwrap_or(0))
 }
 
-/// What a published number is called that is taken of the values of all tasks, and how it is taken.
+/// Label of a published number over all tasks, and the function of their values.
 type Over = (&'static str, fn(&[f64]) -> f64);
 
-/// Their mean, which is the value of each where they agree.
+/// The mean, which is the value of each if they agree.
 const MEAN: Over = ("all tasks", |values| values.iter().sum::<f64>() / values.len() as f64);
 const LEAST: Over =
     ("all tasks, fewest", |values| values.iter().copied().fold(f64::INFINITY, f64::min));
 const MOST: Over =
     ("all tasks, most", |values| values.iter().copied().fold(f64::NEG_INFINITY, f64::max));
 
-/// The metric of a published row, one of its unit in ours (a million parameters are 1e6 parameters), and what it is of
-/// all tasks, if it is not of one; none if we measure nothing like it.
+/// The metric of a published row, one of its unit in ours (a million parameters are 1e6 parameters), and its function of all
+/// tasks, if it is not of one; `None` if it is not measured here.
 fn metric(row: &PublishedRow, draws: u32) -> Option<(Metric, f64, Option<Over>)> {
     let over = (match_key(&row.task) == "all").then_some(MEAN);
     match row.metric.as_str() {
@@ -76,42 +76,47 @@ fn metric(row: &PublishedRow, draws: u32) -> Option<(Metric, f64, Option<Over>)>
     }
 }
 
-const MILLION: f64 = 1e6;
-/// Decimals of a parameter count in millions: as many as are published, and enough for the smallest backbones.
-const MILLION_DECIMALS: usize = 3;
-
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Comparison {
     pub(crate) source: String,
     pub(crate) choice: CheckpointChoice,
     /// Every published number of a metric that is known here, in the order of the headline table.
     pub(crate) rows: Vec<ComparisonRow>,
-    /// What to bear in mind: the backbone, units, data that are not the published ones, numbers without a partner.
+    /// Notes on the backbone, units, data that are not the published ones, numbers without a partner.
     pub(crate) caveats: Vec<String>,
 }
 
-/// One published number and, if there is one, its measured partner, in print.
+/// A number over seeds.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+struct Value {
+    mean: f64,
+    std: Option<f64>,
+}
+
+/// One published number and, if there is one, its measured partner.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct ComparisonRow {
     #[serde(skip)]
     row: Metric,
+    /// Heading in print.
     metric: String,
+    format: Format,
     draws: u32,
     /// As it was published if it did not run here.
     method: String,
-    /// As it was published if it did not run here, or `all tasks` with what was taken of them.
+    /// As it was published if it did not run here, or `all tasks` with the function of their values.
     task: String,
-    /// What was measured; none if the method, the task or this number of draws did not run.
-    measured: Option<String>,
-    published: String,
+    /// `None` if the method, the task or this number of draws did not run.
+    measured: Option<Value>,
+    published: Value,
     /// Measured less published.
-    difference: Option<String>,
+    difference: Option<f64>,
     /// Standard error of the difference.
-    standard_error: Option<String>,
-    /// Whether the task ran here with any method; numbers over all tasks always have.
+    standard_error: Option<f64>,
+    /// `true` if the task ran here with any method, and for numbers over all tasks.
     #[serde(skip)]
     task_ran: bool,
-    /// Why the data of this task are not the published ones; none where they are.
+    /// Difference of the data of this task from the published ones.
     caveat: Option<String>,
     /// Difference of the method from the published one: `3 members against 10`.
     method_caveat: Option<String>,
@@ -151,34 +156,22 @@ fn pair(summary: &Summary<'_>, row: &PublishedRow) -> Option<ComparisonRow> {
         (!means.is_empty()).then(|| Spread::of(&[over(&means)]))?
     });
     let as_published = over.map_or(row.task.as_str(), |(label, _)| label);
-    let (mean, std) = (row.mean * factor, row.std.map(|std| std * factor));
-    let difference = measured.as_ref().map(|spread| spread.mean - mean).filter(|x| x.is_finite());
+    let published = Value { mean: row.mean * factor, std: row.std.map(|std| std * factor) };
+    let difference = measured.as_ref().map(|spread| spread.mean - published.mean);
     let of_rows = method.zip(task).and_then(|of| row_variance(summary, metric, of));
     let seeds = row.seeds.unwrap_or(ASSUMED_SEEDS);
-    let error = standard_error(metric, measured.as_ref(), of_rows, std.map(|std| (std, seeds)));
-    let signed = |text: String| text.replace('-', "−");
-    // Counts in millions, as they are published.
-    let count = metric.is_count();
-    let millions = |x: f64| format!("{:.MILLION_DECIMALS$} M", x / MILLION);
-    let value = |x: f64| if count && x.is_finite() { millions(x) } else { metric.format(x) };
-    let spread = |spread: &Spread| {
-        if count { value(spread.mean) } else { metric.format_spread(spread) }
-    };
-    let std = std.filter(|_| !count).map(|std| format!(" ±{}", metric.format_std(std)));
-    let own = (1.0, "", metric.fact().unit.decimals().0);
-    let (scale, unit, decimals) = if count { (MILLION, " M", MILLION_DECIMALS) } else { own };
-    let apart = |x: f64| signed(format!("{:+.decimals$}{unit}", x / scale));
-    let error = error.map(|x| format!("{:.decimals$}{unit}", x / scale));
+    let deviation = published.std.map(|std| (std, seeds));
     Some(ComparisonRow {
         row: metric,
         metric: metric.at(0).title(),
+        format: metric.number_format().as_published(),
         draws: metric.draws.unwrap_or(0),
         method: method.unwrap_or_else(|| row.method_and_draws().0).to_owned(),
         task: task_label(task.unwrap_or(as_published)),
-        measured: measured.as_ref().map(spread),
-        published: value(mean) + &std.unwrap_or_default(),
-        difference: difference.map(apart),
-        standard_error: error,
+        standard_error: standard_error(metric, measured.as_ref(), of_rows, deviation),
+        measured: measured.map(|Spread { mean, std, .. }| Value { mean, std }),
+        published,
+        difference: difference.filter(|x| x.is_finite()),
         task_ran: task.is_some() || over.is_some(),
         caveat: task.and_then(|task| summary.results.data.get(task)).and_then(TaskData::caveat),
         method_caveat: method
@@ -187,7 +180,7 @@ fn pair(summary: &Summary<'_>, row: &PublishedRow) -> Option<ComparisonRow> {
     })
 }
 
-/// The members of an ensemble beside those of the published one, if they are others.
+/// The numbers of members of an ensemble and of the published one, if they differ.
 fn members(method: &str) -> Option<String> {
     let form = MethodName::from_name(method)?.entry().form;
     let MethodForm::Ensemble { members, .. } = form else { return None };
@@ -195,7 +188,7 @@ fn members(method: &str) -> Option<String> {
 }
 
 /// Variance that the choice of evaluation rows adds to a mean over seeds, which all answer the same rows: that of a row's score
-/// over the number of rows. None where the scores of rows are not known.
+/// over the number of rows. `None` if the scores of rows are not known.
 fn row_variance(
     summary: &Summary<'_>,
     metric: Metric,
@@ -216,7 +209,7 @@ fn row_variance(
 }
 
 /// Standard error of measured less published, `sqrt(s1²/n1 + v + s2²/n2)` over seeds, with the variance `v` that its rows add to
-/// the measured mean. None without both deviations, for a score of rows whose `v` is not known, where all vanish, and for
+/// the measured mean. `None` without both deviations, for a score of rows whose `v` is not known, if all vanish, and for
 /// time and memory, which are those of two machines.
 fn standard_error(
     metric: Metric,
@@ -228,7 +221,7 @@ fn standard_error(
     let (std, seeds) = published?;
     let own = measured.standard_error()?.powi(2) + of_rows.unwrap_or(0.0);
     let combined = (own + std.powi(2) / seeds as f64).sqrt();
-    // What depends on draws is a score of rows.
+    // A metric that depends on draws is a score of rows.
     let is_known = of_rows.is_some() || metric.draws.is_none();
     (is_known && combined > 0.0 && combined.is_finite()).then_some(combined)
 }
@@ -241,8 +234,8 @@ fn caveats(
 ) -> Vec<String> {
     let (source, model) = (&published.source, &summary.results.model);
     let mut caveats = vec![format!(
-        "measured with {} ({:.1} M parameters) on {}; published numbers speak of the model, data and device of their \
-         source",
+        "measured with {} ({:.1} M parameters) on {}; published numbers were measured with the model, data and \
+         device of their source",
         model.name,
         model.parameters as f64 / MILLION,
         summary.results.device
@@ -303,7 +296,7 @@ fn caveats(
     caveats
 }
 
-/// How many published numbers carry each name, in the order of the names: `foo (2), bar`.
+/// Names in order, each with its number of published numbers: `foo (2), bar`.
 fn counted<'a>(names: impl Iterator<Item = &'a str>) -> String {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for name in names {
@@ -316,19 +309,21 @@ fn counted<'a>(names: impl Iterator<Item = &'a str>) -> String {
 impl Comparison {
     /// The table without rows of tasks that did not run here, which the caveats name.
     fn grid(&self) -> Vec<Vec<String>> {
-        let or_absent = |text: &Option<String>| text.clone().unwrap_or_else(|| ABSENT.to_owned());
+        let or_absent = |text: Option<String>| text.unwrap_or_else(|| ABSENT.to_owned());
         let with_draws = self.rows.iter().any(|row| row.draws > 0);
         let header = "metric,method,k,task,measured,published,difference,std. error,";
         let rows = self.rows.iter().filter(|row| row.task_ran).map(|row| {
+            let format = row.format;
+            let value = |value: Value| format.value(value.mean) + &format.deviation(value.std);
             vec![
                 row.row.base().into_owned(),
                 row.method.clone(),
                 row.row.draws.map(|k| k.to_string()).unwrap_or_default(),
                 row.task.clone(),
-                or_absent(&row.measured),
-                row.published.clone(),
-                or_absent(&row.difference),
-                or_absent(&row.standard_error),
+                or_absent(row.measured.map(value)),
+                value(row.published),
+                or_absent(row.difference.map(|x| format.difference(x))),
+                or_absent(row.standard_error.map(|x| format.value(x))),
                 row.caveat.as_ref().or(row.method_caveat.as_ref()).map_or("", |_| "*").to_owned(),
             ]
         });

@@ -305,7 +305,7 @@ fn clause(column: &Column<'_, '_>, metric: Metric) -> String {
 fn pair_in_print(pair: &Pair<'_>, metric: Metric) -> String {
     let Pair { of, from, tested } = pair;
     let Some((difference, p)) = tested else { return format!("{of} less {from}") };
-    let places = metric.fact().unit.decimals().0 + 1;
+    let places = metric.number_format().digits + 1;
     let (low, high) = difference.interval();
     let [low, high] = [low, high].map(|end| decimals(end, places));
     let scope = if difference.has_rows() { "" } else { ", these rows only" };

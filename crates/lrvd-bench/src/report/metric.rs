@@ -1,8 +1,10 @@
-//! The table of metrics: what a number is called, how it is printed, where it is read. A new metric is one row.
+//! The table of metrics: name, format and reading of every number. A new metric is one row.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
+
+use serde::Serialize;
 
 use crate::record::{CheckpointRecord, Metrics, OodRecord, ParameterCounts, Results, RunRecord};
 use crate::task::Task;
@@ -10,6 +12,7 @@ use crate::text::{self, same};
 
 const MINUTE: f64 = 60.0;
 const MEBIBYTE: f64 = 1_048_576.0;
+pub(crate) const MILLION: f64 = 1e6;
 pub(crate) const ABSENT: &str = "–";
 
 use Better::{Higher, Lower, Neither};
@@ -76,7 +79,7 @@ pub(crate) struct Fact {
     pub(crate) unit: Unit,
     pub(crate) shown: Shown,
     per: Per,
-    read: fn(&Place<'_>) -> Option<f64>,
+    read: fn(&CellKey<'_>) -> Option<f64>,
 }
 
 const fn fact(
@@ -86,7 +89,7 @@ const fn fact(
     unit: Unit,
     shown: Shown,
     per: Per,
-    read: fn(&Place<'_>) -> Option<f64>,
+    read: fn(&CellKey<'_>) -> Option<f64>,
 ) -> Fact {
     Fact { name, title, better, unit, shown, per, read }
 }
@@ -111,19 +114,82 @@ pub(crate) enum Unit {
 }
 
 impl Unit {
-    /// Decimals of the mean and of the standard deviation, as the paper prints them.
-    pub(crate) const fn decimals(self) -> (usize, usize) {
-        match self {
-            Score => (3, 3),
-            Rank | Seconds => (2, 2),
-            Minutes => (1, 2),
-            Count | Mebibytes => (0, 0),
+    /// As the paper prints them.
+    pub(crate) const fn format(self) -> Format {
+        let (digits, std_digits, style) = match self {
+            Score => (3, 3, Style::Plain),
+            Rank | Seconds => (2, 2, Style::Plain),
+            Minutes => (1, 2, Style::Finer),
+            Mebibytes => (0, 0, Style::Plain),
+            Count => (0, 0, Style::Grouped),
+        };
+        Format { digits, std_digits, style }
+    }
+
+    /// `true` if values are those of a machine, and not of the model.
+    pub(crate) const fn is_of_hardware(self) -> bool {
+        matches!(self, Minutes | Seconds | Mebibytes)
+    }
+}
+
+/// Number format of tables. The scripts of the page receive it beside the numbers, and `print` in `data.js` is its twin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub(crate) struct Format {
+    pub(crate) digits: usize,
+    /// Decimals of the standard deviation.
+    std_digits: usize,
+    style: Style,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Style {
+    Plain,
+    /// One decimal more below 10: minutes of tiny runs would all be zero.
+    Finer,
+    /// A whole number in groups of three digits, without a deviation.
+    Grouped,
+    /// In millions, without a deviation.
+    Millions,
+}
+
+impl Format {
+    /// Counts in millions, as they are published, with decimals for the smallest models; other values unchanged.
+    pub(crate) fn as_published(self) -> Self {
+        match self.style {
+            Style::Grouped => Self { digits: 3, style: Style::Millions, ..self },
+            _ => self,
         }
     }
 
-    /// Whether values are those of a machine, and not of the model.
-    pub(crate) const fn is_of_hardware(self) -> bool {
-        matches!(self, Minutes | Seconds | Mebibytes)
+    /// A value in print; `–` if it is not a finite number.
+    pub(crate) fn value(self, x: f64) -> String {
+        match self.style {
+            _ if !x.is_finite() => ABSENT.to_owned(),
+            Style::Grouped if x >= 0.0 => grouped(x.round() as u64),
+            Style::Finer if x < 10.0 => text::decimals(x, self.digits + 1),
+            Style::Millions => text::decimals(x / MILLION, self.digits) + " M",
+            _ => text::decimals(x, self.digits),
+        }
+    }
+
+    /// ` ±.005`, without a zero before the point, as in the paper; empty for one seed and for counts, which most methods fix.
+    pub(crate) fn deviation(self, std: Option<f64>) -> String {
+        let is_count = matches!(self.style, Style::Grouped | Style::Millions);
+        let Some(std) = std.filter(|std| std.is_finite() && !is_count) else {
+            return String::new();
+        };
+        let text = format!("{std:.*}", self.std_digits);
+        format!(
+            " ±{}",
+            text.strip_prefix('0').filter(|rest| rest.starts_with('.')).unwrap_or(&text)
+        )
+    }
+
+    /// A difference of two values, with its sign.
+    pub(crate) fn difference(self, x: f64) -> String {
+        let (scale, unit) = if self.style == Style::Millions { (MILLION, " M") } else { (1.0, "") };
+        format!("{:+.*}{unit}", self.digits, x / scale).replace('-', "−")
     }
 }
 
@@ -136,21 +202,21 @@ pub(crate) enum Shown {
     /// The page and files.
     File,
     Page,
-    /// Where a claim or a published number names it.
+    /// Claims and published numbers that name it.
     Named,
 }
 
-/// What a value depends on beside the run.
+/// Quantities beside the run on which a value depends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Per {
     Run,
     Draws,
-    /// The number of draws, and the other set whose questions were asked.
+    /// The number of draws, and the other set of questions.
     Set,
 }
 
-/// Where a value is read.
-pub(crate) struct Place<'a> {
+/// Run, checkpoint and number of draws at which a value is read.
+pub(crate) struct CellKey<'a> {
     results: &'a Results,
     run: &'a RunRecord,
     checkpoint: &'a CheckpointRecord,
@@ -158,12 +224,12 @@ pub(crate) struct Place<'a> {
     draws: u32,
 }
 
-impl<'a> Place<'a> {
+impl<'a> CellKey<'a> {
     fn metrics(&self) -> Option<&'a Metrics> {
         self.checkpoint.metrics.get(&self.draws)
     }
 
-    /// The answers to another set's questions, if this is the checkpoint that was asked: the last one, or one of its step.
+    /// The answers to another set's questions, if this checkpoint answered them: the last one, or one of its step.
     fn other_set(&self) -> Option<&'a OodRecord> {
         let last = self.run.checkpoints.last.as_ref()?;
         let asked = (last.step == self.checkpoint.step).then_some(self.set)??;
@@ -179,14 +245,14 @@ impl<'a> Place<'a> {
 }
 
 /// The task's own metric.
-fn standard(at: &Place<'_>) -> Option<f64> {
+fn standard(at: &CellKey<'_>) -> Option<f64> {
     let (metrics, name) = (at.metrics()?, at.results.standard_metric(&at.run.task));
     let accuracy = || metrics.accuracy.filter(|_| name == "accuracy");
     metrics.standard.get(name).copied().flatten().or_else(accuracy)
 }
 
 /// Mean expected calibration error of a perfectly calibrated model with the same confidences.
-fn ece_floor(at: &Place<'_>) -> Option<f64> {
+fn ece_floor(at: &CellKey<'_>) -> Option<f64> {
     Some(at.checkpoint.reliability.get(&at.draws)?.floor())
 }
 
@@ -194,9 +260,9 @@ fn ece_floor(at: &Place<'_>) -> Option<f64> {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Metric {
     row: usize,
-    /// The set whose questions are separated from a run's.
+    /// The other set, for a metric of its questions.
     pub(crate) set: Option<Task>,
-    /// 0 is the posterior mean; none for what does not depend on draws.
+    /// 0 is the posterior mean; `None` for a metric that does not depend on draws.
     pub(crate) draws: Option<u32>,
 }
 
@@ -267,7 +333,7 @@ impl Metric {
         }
     }
 
-    /// The name without its number of draws: what `accuracy` and `accuracy_k10` share.
+    /// The name without its number of draws, common to `accuracy` and `accuracy_k10`.
     pub(crate) fn base(self) -> Cow<'static, str> {
         let name = self.fact().name;
         self.set.map_or(Cow::Borrowed(name), |set| Cow::Owned(format!("{name}_{set}")))
@@ -296,34 +362,22 @@ impl Metric {
         format!("{}{}{}", self.fact().title, set.unwrap_or_default(), draws.unwrap_or_default())
     }
 
-    /// Whether the value counts things and prints as a whole number.
     pub(crate) fn is_count(self) -> bool {
         self.fact().unit == Count
     }
 
-    /// One value in print; `–` where it is not a finite number.
+    pub(crate) fn number_format(self) -> Format {
+        self.fact().unit.format()
+    }
+
+    /// One value in print; `–` if it is not a finite number.
     pub(crate) fn format(self, value: f64) -> String {
-        let unit = self.fact().unit;
-        match unit {
-            _ if !value.is_finite() => ABSENT.to_owned(),
-            Count if value >= 0.0 => grouped(value.round() as u64),
-            // Minutes of tiny runs would all be zero with the paper's one place.
-            Minutes if value < 10.0 => text::decimals(value, unit.decimals().0 + 1),
-            _ => text::decimals(value, unit.decimals().0),
-        }
+        self.number_format().value(value)
     }
 
-    /// A cell in print: `0.882 ±.005`, or the mean alone for one seed and for counts, which most methods fix.
+    /// A cell in print: `0.882 ±.005`, or the mean alone.
     pub(crate) fn format_spread(self, spread: &Spread) -> String {
-        let std = spread.std.filter(|std| std.is_finite() && !self.is_count());
-        let std = std.map(|std| format!(" ±{}", self.format_std(std)));
-        self.format(spread.mean) + &std.unwrap_or_default()
-    }
-
-    /// A standard deviation in print: no zero before the point, as in the paper.
-    pub(crate) fn format_std(self, std: f64) -> String {
-        let text = format!("{std:.*}", self.fact().unit.decimals().1);
-        text.strip_prefix("0.").map(|rest| format!(".{rest}")).unwrap_or(text)
+        self.format(spread.mean) + &self.number_format().deviation(spread.std)
     }
 
     /// The value of this metric in one run at one of its checkpoints; none where the run does not have it.
@@ -334,7 +388,7 @@ impl Metric {
         checkpoint: &CheckpointRecord,
     ) -> Option<f64> {
         let draws = self.draws.unwrap_or(0);
-        (self.fact().read)(&Place { results, run, checkpoint, set: self.set, draws })
+        (self.fact().read)(&CellKey { results, run, checkpoint, set: self.set, draws })
     }
 }
 
@@ -366,17 +420,19 @@ impl Spread {
     pub(crate) fn of(values: &[f64]) -> Option<Self> {
         let by_seed = (0..).zip(values.iter().copied()).collect();
         let mut spread = Self { by_seed, ..Self::default() };
-        spread.sum_up();
+        spread.finalize();
         (!values.is_empty()).then_some(spread)
     }
 
-    pub(super) fn sum_up(&mut self) {
+    /// Computes mean and deviation of the values.
+    pub(super) fn finalize(&mut self) {
         let values = || self.by_seed.values().copied();
         let n = self.n();
         let mean = values().sum::<f64>() / n as f64;
         let squares: f64 = values().map(|x| (x - mean).powi(2)).sum();
         let std = (n > 1).then(|| (squares / (n - 1) as f64).sqrt());
-        (self.mean, self.std) = (mean, std);
+        self.mean = mean;
+        self.std = std;
     }
 
     pub(crate) fn n(&self) -> usize {

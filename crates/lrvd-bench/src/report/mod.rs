@@ -1,13 +1,13 @@
-//! Records as people read them: tables, comparisons with published numbers, the HTML page.
+//! Reports of records: tables, comparisons with published numbers, the HTML page.
 //!
 //! A number goes from the record to the [`Summary`] and from there into tables and the page.
 //!
-//! - `metric`: the table of metrics. A new metric is one row.
-//! - `summary`: every metric by method and task over seeds, computed once per report; scores of single rows.
+//! - `metric`: the table of metrics with their formats. A new metric is one row.
+//! - `summary`: every metric by checkpoint, method and task over seeds, computed once; scores of single rows.
 //! - `table`: the paper's tables as text, markdown and CSV.
 //! - `significance`: all pairs of methods in a column of a table, by the comparison of `lrvd_core::metrics`; `pairs`: claims
 //!   about two methods, each with its interval and verdict; `procedures.md`: how both are tested.
-//! - `findings`: what was run and what it showed, in words; `names`: names in print.
+//! - `findings`: sentences on the runs and their results; `names`: names in print.
 //! - `published`, `compare`: published numbers beside measured ones.
 //! - `page`: one self-contained `report.html`.
 //!
@@ -26,7 +26,7 @@ mod table;
 
 pub(crate) use compare::compare;
 pub(crate) use findings::Findings;
-pub(crate) use page::write_html;
+pub(crate) use page::Page;
 pub use pairs::Verdict;
 pub(crate) use pairs::{Claim, judge, render_pairs};
 pub(crate) use published::Published;

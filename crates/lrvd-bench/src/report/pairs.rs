@@ -130,7 +130,7 @@ pub(crate) fn judge(summary: &Summary<'_>, claims: &[Claim]) -> Vec<Verdict> {
             interval: found.map(Difference::interval),
             p: tested.as_ref().map(|(_, p)| *p),
             verdict: tested.map_or_else(|| "not tested".to_owned(), |(words, _)| words),
-            decimals: if metric.is_count() { 0 } else { metric.fact().unit.decimals().0 + 1 },
+            decimals: if metric.is_count() { 0 } else { metric.number_format().digits + 1 },
             is_by_row: found.is_some_and(Difference::has_rows),
         }
     };

@@ -214,7 +214,7 @@ mod tests {
         set_accuracy(&mut results, "rte", 0.5, [("LoRA", [0.5; 3]), ("BayesLoRA", [0.9; 3])]);
         let metric = Metric::ACCURACY;
         let found = |rows: &RowScores| {
-            let summary = Summary::new(&results, rows, Last);
+            let summary = Summary::new(&results, rows);
             difference(&summary, (metric, "rte"), ("BayesLoRA", "LoRA"))
         };
         assert_eq!(found(&RowScores::default()), None, "seeds that agree");

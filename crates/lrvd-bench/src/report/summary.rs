@@ -1,8 +1,9 @@
-//! The numbers of a report: every metric by method and task, summed up over seeds. Computed once per report and
-//! checkpoint; tables, comparisons and the page read it. Beside them scores of single evaluation rows, from the files of predictions.
+//! The numbers of a report: every metric by checkpoint, method and task over seeds, computed once; tables, comparisons and the
+//! page read it. Beside them scores of single evaluation rows, from the files of predictions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::rc::Rc;
 
 use lrvd_burn::files::is_file;
 use lrvd_core::metrics::{Aurocs, NLL_FLOOR, Predictions, Score, pearson, pseudo_values, spearman};
@@ -25,7 +26,7 @@ impl CheckpointChoice {
         }
     }
 
-    /// This checkpoint of a run; none where the run stopped before it.
+    /// This checkpoint of a run; `None` if the run stopped before it.
     pub(crate) fn of(self, run: &RunRecord) -> Option<&CheckpointRecord> {
         match self {
             Self::Last => run.checkpoints.last.as_ref(),
@@ -36,38 +37,31 @@ impl CheckpointChoice {
 
 type ByMethod<'a, T> = BTreeMap<&'a str, BTreeMap<&'a str, T>>;
 
-/// Metrics by method and task at one kind of checkpoint, over the finished runs. Methods and tasks of unfinished runs, and
-/// planned methods, keep their (empty) places.
+/// Metrics by checkpoint, method and task, over the finished runs. Methods and tasks of unfinished runs, and planned methods,
+/// keep their (empty) places.
+#[derive(Clone)]
 pub(crate) struct Summary<'a> {
     pub(crate) results: &'a Results,
     pub(crate) rows: &'a RowScores,
+    /// Checkpoint of the cells that are read: that of the settings, `experiment.checkpoint`, by default the last one; or
+    /// another one, see [`Summary::at`].
     pub(crate) choice: CheckpointChoice,
     /// As registered; other names, those of arms, follow in the order of their runs.
     pub(crate) methods: Vec<&'a str>,
     pub(crate) tasks: Vec<&'a str>,
-    /// Whether the results are about uncertainty: those of the reasoning suite are, and those of any suite that ran a
-    /// method beyond the three of the paper's first table.
+    /// `true` for results about uncertainty: those of the reasoning suite, and those of any suite with a method beyond the
+    /// three of the paper's first table.
     pub(crate) uncertainty: bool,
-    /// The number of draws beside 0 that figures, switches and sentences are about: the one at which the most methods answered,
-    /// and the largest of these. A longer sweep of a single method does not empty the places of all others.
+    /// The number of draws beside 0 in figures, switches and sentences: the one at which the most methods answered, and the
+    /// largest of these. A longer sweep of a single method does not empty the places of all others.
     pub(crate) draws: Option<u32>,
     /// Every metric at every number of draws at which a run answered.
     metrics: Vec<Metric>,
-    cells: BTreeMap<Metric, ByMethod<'a, Spread>>,
+    cells: Rc<BTreeMap<(CheckpointChoice, Metric), ByMethod<'a, Spread>>>,
 }
 
 impl<'a> Summary<'a> {
-    pub(crate) fn both(results: &'a Results, rows: &'a RowScores) -> [Self; 2] {
-        CheckpointChoice::BOTH.map(|choice| Self::new(results, rows, choice))
-    }
-
-    /// That of the checkpoint that the settings choose, `experiment.checkpoint`; of the last one by default.
-    pub(crate) fn reported(both: &[Self; 2]) -> &Self {
-        let name = both[0].results.config.pointer("/experiment/checkpoint");
-        &both[usize::from(name.is_some_and(|name| name == CheckpointChoice::Best.name()))]
-    }
-
-    pub(crate) fn new(results: &'a Results, rows: &'a RowScores, choice: CheckpointChoice) -> Self {
+    pub(crate) fn new(results: &'a Results, rows: &'a RowScores) -> Self {
         let mut methods: Vec<&str> = Vec::new();
         let planned = results.planned.values().flat_map(BTreeMap::keys);
         for method in results.runs.iter().map(|run| &run.method).chain(planned) {
@@ -94,34 +88,57 @@ impl<'a> Summary<'a> {
 
         let mut runs: Vec<&RunRecord> = results.finished().collect();
         runs.sort_by_key(|run| run.seed);
-        let mut cells: BTreeMap<Metric, ByMethod<'_, Spread>> = BTreeMap::new();
-        for run in runs {
+        let mut cells: BTreeMap<_, ByMethod<'_, Spread>> = BTreeMap::new();
+        let at_both = |run| CheckpointChoice::BOTH.map(|choice| (choice, run));
+        for (choice, run) in runs.into_iter().flat_map(at_both) {
             let Some(checkpoint) = choice.of(run) else { continue };
-            for metric in &metrics {
+            for &metric in &metrics {
                 if let Some(value) = metric.value(results, run, checkpoint) {
-                    let tasks = cells.entry(*metric).or_default().entry(&run.method).or_default();
+                    let methods = cells.entry((choice, metric)).or_default();
+                    let tasks = methods.entry(&run.method).or_default();
                     tasks.entry(&run.task).or_default().by_seed.insert(run.seed, value);
                 }
             }
         }
         let methods_of = cells.values_mut().flat_map(BTreeMap::values_mut);
-        methods_of.flat_map(BTreeMap::values_mut).for_each(Spread::sum_up);
-        Self { results, rows, choice, methods, tasks, uncertainty, draws, metrics, cells }
+        methods_of.flat_map(BTreeMap::values_mut).for_each(Spread::finalize);
+        let best = results.config.pointer("/experiment/checkpoint");
+        let is_best = best.is_some_and(|name| name == CheckpointChoice::Best.name());
+        Self {
+            results,
+            rows,
+            choice: CheckpointChoice::BOTH[usize::from(is_best)],
+            methods,
+            tasks,
+            uncertainty,
+            draws,
+            metrics,
+            cells: Rc::new(cells),
+        }
     }
 
-    /// Rank that an average is a part of: that of the start of the runs, the largest of them.
+    /// The same numbers, read at the checkpoint `choice`.
+    pub(crate) fn at(&self, choice: CheckpointChoice) -> Self {
+        Self { choice, ..self.clone() }
+    }
+
+    fn spread(&self, metric: Metric, method: &str, task: &str) -> Option<&Spread> {
+        self.cells.get(&(self.choice, metric))?.get(method)?.get(task)
+    }
+
+    /// Largest initial rank of the runs, of which an average rank is a part.
     pub(crate) fn full_rank(&self, method: &str, task: &str) -> Option<u32> {
         let runs = self.results.runs.iter().filter(|run| run.method == method && run.task == task);
         runs.map(|run| run.rank_budget.initial_rank).max()
     }
 
-    /// One number of a table; none where no finished run has it. If the task's own metric is the accuracy, it is listed once.
+    /// One number of a table; `None` if no finished run has it. If the task's own metric is the accuracy, it is listed once.
     pub(crate) fn cell(&self, metric: Metric, method: &str, task: &str) -> Option<&Spread> {
         let again = metric.at(0) == Metric::STANDARD;
         if again && self.results.standard_metric(task) == "accuracy" {
             return None;
         }
-        self.cells.get(&metric)?.get(method)?.get(task)
+        self.spread(metric, method, task)
     }
 
     /// A method's answer at the metric's draws, or its only one where it draws nothing, and the metric of that.
@@ -131,12 +148,15 @@ impl<'a> Summary<'a> {
         method: &str,
         task: &str,
     ) -> Option<(Metric, &Spread)> {
-        let at = |metric| Some((metric, self.cells.get(&metric)?.get(method)?.get(task)?));
+        let at = |metric| Some((metric, self.spread(metric, method, task)?));
         at(metric).or_else(|| at(metric.at(0)))
     }
 
-    /// The mean of what is printed behind a cell; none where there is nothing.
+    /// The number that is printed behind a cell: the full rank, or the mean of another metric; `None` without one.
     pub(crate) fn beside(&self, metric: Metric, method: &str, task: &str) -> Option<f64> {
+        if metric == Metric::RANK {
+            return self.full_rank(method, task).map(f64::from);
+        }
         Some(self.cell(metric.beside()?, method, task)?.mean).filter(|mean| *mean > 0.0)
     }
 
@@ -172,7 +192,7 @@ impl<'a> Summary<'a> {
         self.shown(|metric| !matches!(metric.fact().shown, Shown::Page | Shown::Named))
     }
 
-    /// What the page has: the rows of the files, and memory.
+    /// Metrics of the page: the rows of the files, and memory.
     pub(crate) fn on_page(&self) -> Vec<Metric> {
         self.shown(|metric| metric.fact().shown != Shown::Named)
     }
@@ -184,10 +204,10 @@ impl<'a> Summary<'a> {
 
 #[cfg(test)]
 impl<'a> Summary<'a> {
-    /// Of the last checkpoints, without scores of rows.
+    /// The last checkpoints, without scores of rows.
     pub(crate) fn of_last(results: &'a Results) -> Self {
         static NO_ROWS: RowScores = RowScores(BTreeMap::new());
-        Self::new(results, &NO_ROWS, CheckpointChoice::Last)
+        Self::new(results, &NO_ROWS).at(CheckpointChoice::Last)
     }
 }
 
@@ -208,7 +228,7 @@ fn metrics(results: &Results, draws: impl Iterator<Item = u32> + Clone) -> Vec<M
 }
 
 /// A metric of a run: checkpoint, task key, method in print, seed.
-type Key = (&'static str, String, String, u64, Metric);
+type Key = (CheckpointChoice, String, String, u64, Metric);
 
 pub(super) fn key(
     choice: CheckpointChoice,
@@ -217,7 +237,7 @@ pub(super) fn key(
     seed: u64,
     metric: Metric,
 ) -> Key {
-    (choice.name(), task.to_owned(), method.to_owned(), seed, metric)
+    (choice, task.to_owned(), method.to_owned(), seed, metric)
 }
 
 /// Scores of evaluation rows by run, whose mean is the run's own: of every row in order for accuracy, NLL and Brier score, the
@@ -269,13 +289,13 @@ impl RowScores {
     }
 }
 
-/// The lines of `predictions-<name>.jsonl`; none without the file.
+/// The lines of `predictions-<name>.jsonl`; empty without the file.
 fn prediction_lines(folder: &Path, name: &str) -> Result<Vec<PredictionLine>> {
     let path = folder.join(format!("predictions-{name}.jsonl"));
     if is_file(&path)? { read_lines(&path) } else { Ok(Vec::new()) }
 }
 
-/// The scores of all rows at a number of draws; those that the answers do not define are absent.
+/// The scores of all rows at a number of draws, as far as the answers define them.
 fn row_scores(lines: &[PredictionLine], draws: u32, standard: &str) -> Vec<(Metric, Vec<f64>)> {
     let answers = lines.iter().filter_map(|line| line.probs.get(&draws));
     let outputs: Vec<f64> = answers.flatten().copied().collect();

@@ -18,7 +18,7 @@ const FEW_METHODS: usize = 4;
 const MOST_WIDTH: usize = 120;
 const GAP: usize = 2;
 
-/// What is printed behind a cell, and the note on it below the tables.
+/// Metrics with a number behind their cells, and the note on it below the tables.
 const NOTES: [(Metric, &str); 2] = [
     (
         Metric::PARAMETERS,
@@ -50,18 +50,14 @@ fn cell(summary: &Summary<'_>, metric: Metric, method: &str, task: &str) -> Stri
     metric.format_spread(spread) + &behind(summary, metric, method, task).unwrap_or_default()
 }
 
-/// What is printed behind a cell: ` + 81 408`, ` (0.031)`, ` of 8`.
-pub(crate) fn behind(
-    summary: &Summary<'_>,
-    metric: Metric,
-    method: &str,
-    task: &str,
-) -> Option<String> {
-    if metric == Metric::RANK {
-        return summary.full_rank(method, task).map(|full| format!(" of {full}"));
-    }
-    let beside = metric.format(summary.beside(metric, method, task)?);
-    Some(if metric == Metric::PARAMETERS { format!(" + {beside}") } else { format!(" ({beside})") })
+/// Text behind a cell: ` + 81 408`, ` (0.031)`, ` of 8`.
+fn behind(summary: &Summary<'_>, metric: Metric, method: &str, task: &str) -> Option<String> {
+    let beside = summary.beside(metric, method, task)?;
+    Some(match metric {
+        Metric::RANK => format!(" of {beside}"),
+        Metric::PARAMETERS => format!(" + {}", metric.format(beside)),
+        _ => format!(" ({})", metric.format(beside)),
+    })
 }
 
 fn footnote(summary: &Summary<'_>, metrics: &[Metric]) -> Option<String> {
@@ -268,7 +264,8 @@ pub(crate) fn render_csv(summary: &Summary<'_>) -> String {
 
 /// Every number of the last checkpoints of finished runs as tidy CSV; `at` is the number of draws.
 pub(crate) fn render_runs(summary: &Summary<'_>) -> String {
-    let (results, metrics) = (summary.results, summary.in_files());
+    let results = summary.results;
+    let metrics = summary.in_files();
     let rows = results.finished().flat_map(|run| {
         metrics.iter().filter_map(move |metric| {
             let value = metric.value(results, run, run.checkpoints.last.as_ref()?)?;

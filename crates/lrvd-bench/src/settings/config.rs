@@ -153,7 +153,9 @@ pub enum PoolerMode {
 }
 
 /// Which checkpoint the headline table reports; both are always recorded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum CheckpointChoice {
     /// The last step.

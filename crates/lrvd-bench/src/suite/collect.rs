@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use anyhow::anyhow;
+use anyhow::{Context as _, anyhow};
 use lrvd_burn::files::is_file;
 
+use super::arms::Arms;
 use super::plan::Plan;
 use super::prepare::now;
 use super::runs::arm_folder;
@@ -13,8 +14,8 @@ use crate::error::Result;
 use crate::io::{read_json, write_json_lines, write_text};
 use crate::record::{RankLine, Results, RunRecord, SCHEMA_VERSION, Tool};
 use crate::report::{
-    Findings, Published, RowScores, Summary, Verdict, compare, judge, render_csv, render_markdown,
-    render_pairs, render_runs, render_text, write_html,
+    Claim, Findings, Page, Published, RowScores, Summary, Verdict, compare, judge, render_csv,
+    render_markdown, render_pairs, render_runs, render_text,
 };
 use crate::run::{RECORD_FILE, still_there};
 use crate::settings::CheckpointChoice;
@@ -56,7 +57,7 @@ pub fn collect(out: &Path) -> Result<SuiteOutcome> {
         if !results.runs.is_empty() {
             let folder = out.join(arm_folder(arm));
             still_there(&folder)?;
-            write_summary(&folder, &results, &rows, None, None)?;
+            write_files(&folder, &mut results, &rows, None, None)?;
         }
         for run in &mut results.runs {
             run.method.clone_from(arm);
@@ -81,22 +82,15 @@ pub fn collect(out: &Path) -> Result<SuiteOutcome> {
     let finished = results.runs.len();
     let complete = finished == planned;
     results.notes = notes(complete);
+    if let Some(arms) = &plan.arms {
+        results.config = arms.settings(plan.suite);
+        "arms".clone_into(&mut results.profile);
+        arms.preset(plan.suite).clone_into(&mut results.preset);
+    }
     still_there(out)?;
-    let (summary, verdicts) = match &plan.arms {
-        None => (write_summary(out, &results, &rows, published.as_ref(), None)?, Vec::new()),
-        Some(arms) => {
-            results.config = arms.settings(plan.suite);
-            "arms".clone_into(&mut results.profile);
-            arms.preset(plan.suite).clone_into(&mut results.preset);
-            let summary = Summary::new(&results, &rows, CheckpointChoice::Last);
-            let verdicts = judge(&summary, &arms.claims()?);
-            let pairs = render_pairs(&verdicts);
-            write_text(&out.join("arms.csv"), &render_runs(&summary))?;
-            results.notes.extend(verdicts.iter().map(|verdict| verdict.cells().join("; ")));
-            let headline = write_summary(out, &results, &rows, None, Some(&pairs))?;
-            (Headline { comparison: Some(pairs), ..headline }, verdicts)
-        }
-    };
+    let claims = plan.arms.as_ref().map(Arms::claims).transpose()?;
+    let published = published.as_ref().filter(|_| claims.is_none());
+    let (summary, verdicts) = write_files(out, &mut results, &rows, published, claims.as_deref())?;
     Ok(SuiteOutcome { complete, finished, planned, summary, results, verdicts })
 }
 
@@ -163,46 +157,58 @@ fn notes(complete: bool) -> Vec<String> {
     notes
 }
 
-/// Writes `results.json`, `ranks.jsonl`, the tables and the page into `out`. Both checkpoints have a CSV
-/// file; the printed table, `table.md` and the comparison are of the one that the settings report. `footer` is text below the
-/// table.
-fn write_summary(
+/// Writes `results.json`, `ranks.jsonl`, the tables and the page into `out`. Both checkpoints have a CSV file; the printed
+/// table, `table.md` and the comparison are of the one that the settings report. `claims` are judged, and their verdicts are notes
+/// of the results.
+fn write_files(
     out: &Path,
-    results: &Results,
+    results: &mut Results,
     rows: &RowScores,
     published: Option<&Published>,
-    footer: Option<&str>,
-) -> Result<Headline> {
+    claims: Option<&[Claim]>,
+) -> Result<(Headline, Vec<Verdict>)> {
+    let summary = Summary::new(results, rows);
+    for choice in CheckpointChoice::BOTH {
+        let csv = render_csv(&summary.at(choice));
+        write_text(&out.join(format!("table-{}.csv", choice.name())), &csv)?;
+    }
+    let verdicts = claims.map(|claims| judge(&summary, claims)).unwrap_or_default();
+    let pairs = claims.map(|_| render_pairs(&verdicts));
+    if pairs.is_some() {
+        write_text(&out.join("arms.csv"), &render_runs(&summary))?;
+    }
+    let comparison = published.map(|published| compare(&summary, published));
+    let findings = Findings::new(&summary);
+    let (lead, verdict) = (findings.lead(), findings.verdict());
+    let table = render_markdown(&summary);
+    let mut markdown = format!("{lead}\n\n{table}\n{}\n", verdict.join("\n\n"));
+    if let Some(pairs) = &pairs {
+        markdown = format!("{markdown}\n{pairs}");
+    }
+    if let Some(comparison) = &comparison {
+        markdown.push_str(&comparison.render_markdown());
+    }
+    write_text(&out.join("table.md"), &markdown)?;
+    let page = Page::new(&summary, &findings, comparison.as_ref());
+    let table = format!("{lead}\n\n{}", render_text(&summary));
+
+    results.notes.extend(verdicts.iter().map(|verdict| verdict.cells().join("; ")));
     write_text(&out.join("results.json"), &(serde_json::to_string_pretty(results)? + "\n"))?;
     let events = results.runs.iter().flat_map(|run| {
         let (task, method, seed) = (&run.task, &run.method, run.seed);
         run.rank_events.iter().map(move |event| RankLine { task, method, seed, event })
     });
     write_json_lines(&out.join("ranks.jsonl"), events)?;
-    let both = Summary::both(results, rows);
-    for summary in &both {
-        write_text(
-            &out.join(format!("table-{}.csv", summary.choice.name())),
-            &render_csv(summary),
-        )?;
-    }
-    let summary = Summary::reported(&both);
-    let comparison = published.map(|published| compare(summary, published));
-    let findings = Findings::new(summary);
-    let (lead, verdict) = (findings.lead(), findings.verdict());
-    let mut markdown =
-        format!("{lead}\n\n{}\n{}\n", render_markdown(summary), verdict.join("\n\n"));
-    if let Some(footer) = footer {
-        markdown = format!("{markdown}\n{footer}");
-    }
-    if let Some(comparison) = &comparison {
-        markdown.push_str(&comparison.render_markdown());
-    }
-    write_text(&out.join("table.md"), &markdown)?;
     let report = out.join("report.html");
-    write_html(&report, &both, &findings, comparison.as_ref())?;
+    let html = page.render(results).with_context(|| format!("`{}`", report.display()))?;
+    write_text(&report, &html)?;
     let has_runs = !results.runs.is_empty();
-    let table = has_runs.then(|| format!("{lead}\n\n{}", render_text(summary)));
-    let comparison = comparison.filter(|_| has_runs).map(|c| c.render_text());
-    Ok(Headline { table, comparison, verdict, report })
+    let comparison = comparison.filter(|_| has_runs).map(|comparison| comparison.render_text());
+    let headline = Headline {
+        table: has_runs.then_some(table),
+        comparison: pairs.or(comparison),
+        verdict,
+        report,
+    };
+    Ok((headline, verdicts))
 }

@@ -170,8 +170,8 @@ fn cases() -> Vec<(&'static str, Results)> {
 
 fn in_print(results: &Results) -> String {
     let rows = RowScores::default();
-    let both = Summary::both(results, &rows);
-    let Findings { ran, rule, budgets, scores, ranks } = Findings::new(Summary::reported(&both));
+    let Findings { ran, rule, budgets, scores, ranks } =
+        Findings::new(&Summary::new(results, &rows));
     format!("    {ran}\n    {rule}\n    {budgets:?}\n    {scores:#?}\n    {ranks:?}\n")
 }
 
@@ -194,10 +194,10 @@ fn rows_are_said_to_be_the_measured_ones_only_where_they_are_not_known() {
             rows.0.insert(key, right.collect());
         }
     }
-    let both = Summary::both(&results, &rows);
+    let summary = Summary::new(&results, &rows);
     // The rows alone: .4 ± 2.262 · √(.4 · .6/9); scipy.stats.t.
     assert_eq!(
-        Findings::new(&both[0]).scores,
+        Findings::new(&summary).scores,
         [
             "RTE. Accuracy: BayesLoRA is best at 0.900 and differs significantly from the other method: BayesLoRA less LoRA \
           +0.4000 (95 % interval 0.0306 to 0.7694, p .037)."

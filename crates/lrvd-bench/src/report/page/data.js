@@ -19,6 +19,23 @@ function fixed(x, digits) {
   const half = Number.isInteger(x * 2 ** (digits + 1)) && Math.abs(doubled % 2) === 1;
   return half ? (2 * Math.round(doubled / 4) / 10 ** digits).toFixed(digits) : x.toFixed(digits);
 }
+/** `digits` decimals; a value that rounds to zero has no sign. */
+const decimals = (x, digits) => fixed(x, digits).replace(/^-(?=[0.]*$)/, "");
+/** A value by the format of its metric, `Format` in `metric.rs`; a dash for a number that is not finite. */
+function print({ digits, style }, x) {
+  if (num(x) === null) return "–";
+  if (style === "grouped" && x >= 0) return grouped(x);
+  if (style === "millions") return `${decimals(x / 1e6, digits)} M`;
+  return decimals(x, digits + (style === "finer" && x < 10 ? 1 : 0));
+}
+/** A standard deviation, without a zero before the point; empty for counts. */
+const deviation = ({ std_digits, style }, std) =>
+  num(std) === null || style === "grouped" || style === "millions" ? "" : ` ±${fixed(std, std_digits).replace(/^0\./, ".")}`;
+/** A difference with its sign. */
+function signed({ digits, style }, x) {
+  const text = fixed(Math.abs(style === "millions" ? x / 1e6 : x), digits) + (style === "millions" ? " M" : "");
+  return (x < 0 || Object.is(x, -0) ? "−" : "+") + text;
+}
 /** At most `digits` decimals, no zeros at the end. */
 const short = (x, digits = 2) => String(Number(fixed(x, digits)));
 
@@ -48,10 +65,18 @@ const fullDraws = (records) =>
 
 /** A metric at a number of draws, as cells are keyed. */
 const at = (metric, draws) => (draws > 0 && describe(metric).drawn ? `${metric}_k${draws}` : metric);
-/** A number over seeds, in print (`text`, `std_text`, `behind`, `seeds`), with its mean, deviation and standard error. */
+/** A number over seeds with mean, deviation and standard error, and its texts: `text`, `std_text`, `behind`, `seeds`. */
 function cell(choice, metric, draws, method, task) {
   const found = page.cells[choice]?.[at(metric, draws)]?.[method]?.[task];
-  return found && { ...found, se: found.std === null ? null : found.std / Math.sqrt(found.n) };
+  if (!found) return undefined;
+  const { mean: value, std, seeds, behind } = found;
+  const { format } = describe(metric);
+  // Ranks that all seeds share have no spread to show.
+  const varies = metric !== "rank" || std > 0;
+  return { mean: value, std, se: std === null ? null : std / Math.sqrt(seeds.length),
+    text: print(format, value), std_text: varies ? deviation(format, std) : "",
+    behind: behind === null ? null : metric === "rank" ? ` of ${behind}` : ` (${print(format, behind)})`,
+    seeds: seeds.length > 1 ? seeds.map((x) => print(format, x)).join(", ") : null };
 }
 /** A method's answer at a number of draws, `only` where it has a single one and draws nothing. */
 function answer(choice, metric, draws, method, task) {

@@ -1,9 +1,9 @@
 //! One `report.html` that opens without a network: a static template around the embedded record.
 //!
-//! - `template.html`, `style.css`: the frame and its look.
-//! - `data.js`, `charts.js`, `page.js`: what the page reads, draws and says, from two embedded JSON documents: the
-//!   record itself, as `results.json` has it, and [`page_data`]. Numbers of tables are printed here and placed by the script
-//!   as they are; charts read the record.
+//! - `template.html`, `style.css`: frame and style.
+//! - `data.js`, `charts.js`, `page.js`: reading, figures and text of the page, from two embedded JSON documents: the record
+//!   itself, as `results.json` has it, and [`page_data`]. Both contain numbers; `data.js` prints them by the formats of
+//!   [`super::metric`], with the digits of the terminal.
 //! - `vendor/`: the plot library, written into the page as it was published, with its licences.
 //!
 //! All text reaches the page as JSON and is placed by the script as text, never as markup. The same record gives the
@@ -13,9 +13,7 @@
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 
-use anyhow::Context as _;
 use minijinja::context;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -26,11 +24,11 @@ use super::metric::{Better, Metric, Spread};
 use super::names::{ModuleName, match_key, standard_title, task_label};
 use super::significance::Column;
 use super::summary::Summary;
-use super::table::{behind, render_text};
+use super::table::render_text;
 use crate::error::Result;
-use crate::io::write_text;
 use crate::method::{Family, MethodName};
 use crate::record::{Results, RunStatus, TaskData};
+use crate::settings::CheckpointChoice;
 use crate::text::templates;
 
 const TEMPLATE: &str = include_str!("template.html");
@@ -43,37 +41,42 @@ const PLOT: [&str; 2] = [include_str!("vendor/d3.min.js"), include_str!("vendor/
 const LICENCES: [&str; 2] =
     [include_str!("vendor/LICENSE-d3"), include_str!("vendor/LICENSE-plot")];
 
-/// Writes [`render_html`] to a file, atomically.
-pub(crate) fn write_html(
-    path: &Path,
-    both: &[Summary<'_>; 2],
-    findings: &Findings,
-    comparison: Option<&Comparison>,
-) -> Result<()> {
-    let page =
-        render_html(both, findings, comparison).with_context(|| format!("`{}`", path.display()))?;
-    write_text(path, &page)
+/// The report as one HTML page: no network, no clock, the same bytes for the same record.
+pub(crate) struct Page {
+    title: String,
+    /// The table of a browser without scripts.
+    table: String,
+    data: Value,
 }
 
-/// The whole report as one HTML page: no network, no clock, the same bytes for the same record.
-pub(crate) fn render_html(
-    both: &[Summary<'_>; 2],
-    findings: &Findings,
-    comparison: Option<&Comparison>,
-) -> Result<String> {
-    let results = both[0].results;
-    let title = format!("{}, {} profile", results.model.name, results.profile);
-    let values = context! {
-        title => escape(&title),
-        style => STYLE,
-        table => escape(&render_text(Summary::reported(both))),
-        results => json(results)?,
-        page => json(&page_data(both, findings, comparison))?,
-        licences => LICENCES.join("\n"),
-        plot => PLOT.join("\n"),
-        scripts => SCRIPTS.join("\n"),
-    };
-    Ok(templates()?.render_str(TEMPLATE, values)?)
+impl Page {
+    pub(crate) fn new(
+        summary: &Summary<'_>,
+        findings: &Findings,
+        comparison: Option<&Comparison>,
+    ) -> Self {
+        let results = summary.results;
+        Self {
+            title: format!("{}, {} profile", results.model.name, results.profile),
+            table: render_text(summary),
+            data: page_data(summary, findings, comparison),
+        }
+    }
+
+    /// The page around a record, `results`.
+    pub(crate) fn render(&self, results: &Results) -> Result<String> {
+        let values = context! {
+            title => escape(&self.title),
+            style => STYLE,
+            table => escape(&self.table),
+            results => json(results)?,
+            page => json(&self.data)?,
+            licences => LICENCES.join("\n"),
+            plot => PLOT.join("\n"),
+            scripts => SCRIPTS.join("\n"),
+        };
+        Ok(templates()?.render_str(TEMPLATE, values)?)
+    }
 }
 
 /// A value as JSON for a script element: no `<` can end it or open a comment.
@@ -85,14 +88,13 @@ fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
-/// What the script reads beside the record. Maps of numbers are by checkpoint, then by metric (`nll_k10`).
-fn page_data(
-    both: &[Summary<'_>; 2],
-    findings: &Findings,
-    comparison: Option<&Comparison>,
-) -> Value {
-    let reported = Summary::reported(both);
-    let Summary { results, methods, tasks, uncertainty, draws, .. } = reported;
+/// Data of the scripts beside the record. Maps of numbers are by checkpoint, then by metric (`nll_k10`).
+fn page_data(summary: &Summary<'_>, findings: &Findings, comparison: Option<&Comparison>) -> Value {
+    let Summary { results, methods, tasks, uncertainty, draws, choice, .. } = summary;
+    let by_checkpoint = |values: fn(&Summary<'_>) -> Value| {
+        let value = |choice: CheckpointChoice| (choice.name().into(), values(&summary.at(choice)));
+        map(CheckpointChoice::BOTH.into_iter().map(value))
+    };
     let families: BTreeSet<Family> = methods.iter().map(|name| Family::of(name)).collect();
     let modules = modules(results);
     let mut kinds: Vec<&ModuleName> = modules.iter().map(|(name, _)| name).collect();
@@ -100,18 +102,18 @@ fn page_data(
     kinds.dedup_by(|a, b| a.kind == b.kind);
     let sets: BTreeSet<&String> = results.runs.iter().flat_map(|run| run.ood.keys()).collect();
     let full_ranks = |task: &&str| -> Value {
-        let rank = |m: &&str| Some(((*m).to_owned(), json!(reported.full_rank(m, task)?)));
+        let rank = |m: &&str| Some(((*m).to_owned(), json!(summary.full_rank(m, task)?)));
         Value::Object(methods.iter().filter_map(rank).collect())
     };
     json!({
-        // Whether the page asks about uncertainty and colours families; else it asks about ranks and colours methods.
+        // `true`: the page is about uncertainty and colours families; otherwise about ranks, and it colours methods.
         "uncertainty": uncertainty,
-        "reported": reported.choice.name(),
-        // Posterior draws that tables and figures show beside the mean.
+        "reported": choice.name(),
+        // Posterior draws of tables and figures, beside the mean.
         "draws": draws,
-        // From how many evaluations each best checkpoint was chosen.
-        "candidates": candidates(reported),
-        // The words of the terminal.
+        // Numbers of evaluations from which the best checkpoints were chosen.
+        "candidates": candidates(summary),
+        // The sentences of the terminal.
         "findings": findings,
         "procedures": procedures(),
         "methods": methods.iter().map(|name| method_entry(name, *uncertainty)).collect::<Vec<_>>(),
@@ -123,9 +125,9 @@ fn page_data(
             "path": path, "layer": name.layer, "kind": name.kind, "label": name.label(),
         })).collect::<Vec<_>>(),
         "kinds": kinds.into_iter().map(|name| &name.kind).collect::<Vec<_>>(),
-        "metrics": map(reported.on_page().iter().map(|m| (m.base().into_owned(), metric_entry(*m)))),
-        "cells": map(both.iter().map(|s| (s.choice.name().to_owned(), cells(s)))),
-        "marks": map(both.iter().map(|s| (s.choice.name().to_owned(), all_marks(s)))),
+        "metrics": map(summary.on_page().iter().map(|m| (m.base().into_owned(), metric_entry(*m)))),
+        "cells": by_checkpoint(cells),
+        "marks": by_checkpoint(all_marks),
         "full_ranks": map(tasks.iter().map(|task| ((*task).to_owned(), full_ranks(task)))),
         "total_ranks": total_ranks(results),
         "comparison": comparison,
@@ -161,7 +163,7 @@ fn method_entry(name: &str, uncertainty: bool) -> Value {
         "colour": if key == "adalora" && !uncertainty { 1 } else { colour },
         // One sentence; null for a name that is not known here.
         "about": MethodName::from_name(name).map(|known| known.entry().summary),
-        // Whether crowded figures always bring it out: the reference and the subject of a page.
+        // `true` if crowded figures always name it: the reference and the subject of a page.
         "always": matches!(key.as_str(), "lora" | "bayeslora"),
     })
 }
@@ -171,7 +173,7 @@ fn task_entry(results: &Results, key: &str) -> Value {
         "key": key,
         "label": task_label(key),
         "metric": standard_title(results.standard_metric(key)),
-        // Why numbers on these data are not comparable with published ones.
+        // Reason why numbers on these data are not comparable with published ones.
         "caveat": results.data.get(key).and_then(TaskData::caveat),
     })
 }
@@ -182,7 +184,12 @@ fn metric_entry(metric: Metric) -> Value {
         Better::Lower => -1,
         Better::Neither => 0,
     };
-    json!({ "title": metric.at(0).title(), "drawn": metric.draws.is_some(), "better": better })
+    json!({
+        "title": metric.at(0).title(),
+        "drawn": metric.draws.is_some(),
+        "better": better,
+        "format": metric.number_format(),
+    })
 }
 
 fn modules(results: &Results) -> Vec<(ModuleName, &str)> {
@@ -202,28 +209,19 @@ fn modules(results: &Results) -> Vec<(ModuleName, &str)> {
     modules
 }
 
-/// A number of a table by method and task, in print, with what charts need of it. What is not a number is left out.
+/// The finite numbers of tables by metric, method and task: mean, deviation, values by seed, the number behind the mean.
 fn cells(summary: &Summary<'_>) -> Value {
     let mut cells: BTreeMap<String, BTreeMap<&str, BTreeMap<&str, Value>>> = BTreeMap::new();
     for (metric, method, task, spread) in summary.cells(&summary.on_page()) {
         let Spread { by_seed, mean, std } = spread;
-        if !mean.is_finite() {
-            continue;
+        if mean.is_finite() {
+            let seeds: Vec<&f64> = by_seed.values().collect();
+            // The numbers kept beside parameters have a column.
+            let is_own = metric != Metric::PARAMETERS;
+            let behind = is_own.then(|| summary.beside(metric, method, task)).flatten();
+            let cell = json!({ "mean": mean, "std": std, "seeds": seeds, "behind": behind });
+            cells.entry(metric.name()).or_default().entry(method).or_default().insert(task, cell);
         }
-        let methods = cells.entry(metric.name()).or_default();
-        let seeds: Vec<String> = by_seed.values().map(|value| metric.format(*value)).collect();
-        // Ranks and counts that all seeds share have no spread to show.
-        let varies = |std: &f64| !metric.is_count() && (metric != Metric::RANK || *std > 0.0);
-        let text = metric.format(*mean);
-        let std_text = std.filter(varies).map(|std| format!(" ±{}", metric.format_std(std)));
-        let behind = behind(summary, metric, method, task);
-        let entry = json!({
-            "mean": mean, "std": std, "n": spread.n(), "text": text, "std_text": std_text,
-            // What is kept beside parameters has a column.
-            "behind": behind.filter(|_| metric != Metric::PARAMETERS),
-            "seeds": (seeds.len() > 1).then(|| seeds.join(", ")),
-        });
-        methods.entry(method).or_default().insert(task, entry);
     }
     json!(cells)
 }

@@ -191,10 +191,12 @@ function publishedSection() {
     const tasks = unique(own.map((row) => row.task)).sort((a, b) => a.toLowerCase().localeCompare(b.toLowerCase(), "en"));
     const line = (row) => {
       if (!row) return h("td", { class: "n absent" }, "–");
-      const apart = row.measured ? `${row.difference}${row.standard_error ? `, s.e. ${row.standard_error}` : ""}` : "";
+      const { format, measured, published, difference, standard_error: error } = row;
+      const value = (s) => print(format, s.mean) + deviation(format, s.std);
+      const apart = difference === null ? "" : signed(format, difference) + (error === null ? "" : `, s.e. ${print(format, error)}`);
       const tip = [row.caveat, row.method_caveat].filter(Boolean).join("; ") || null;
-      return h("td", { class: "n", "data-tip": tip }, h("b", {}, row.measured ?? "–"),
-        [row.published, apart].filter(Boolean).map((words) => h("span", { class: "below" }, words)));
+      return h("td", { class: "n", "data-tip": tip }, h("b", {}, measured ? value(measured) : "–"),
+        [value(published), apart].filter(Boolean).map((words) => h("span", { class: "below" }, words)));
     };
     return table({ caption: `${metric}: measured; published; their difference`, head: tasks.map((task) => ({ text: task })),
       bodies: [{ rows: unique(own.map((row) => `${row.method}\n${row.draws}`)).map((key) => {

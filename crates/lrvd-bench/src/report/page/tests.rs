@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::{PLOT, PROCEDURES, SCRIPTS, STYLE, TEMPLATE, render_html};
+use super::{PLOT, PROCEDURES, Page, SCRIPTS, STYLE, TEMPLATE};
 use crate::record::sample::{plan_runs, sample_reasoning, sample_results, six_tasks};
 use crate::record::{RankEvent, Results, RunStatus};
 use crate::report::{Findings, Published, RowScores, Summary, compare};
+use crate::settings::CheckpointChoice;
 
 /// Made-up published numbers of tasks of both samples, some without a partner.
 const PUBLISHED: &str = "metric,method,task,mean,std\naccuracy,LoRA,CoLA,0.858,0.011\nrank,LoRA,RTE,2,\n\
@@ -19,11 +20,10 @@ params_m_min,BayesLoRA_k10,all,2.40,\nparams_m_max,BayesLoRA_k10,all,3.87,\n";
 
 fn page(results: &Results) -> String {
     let rows = RowScores::default();
-    let both = Summary::both(results, &rows);
+    let summary = Summary::new(results, &rows);
     let published = Published::parse(PUBLISHED, "published.csv").unwrap();
-    let comparison = compare(&both[0], &published);
-    let findings = Findings::new(Summary::reported(&both));
-    render_html(&both, &findings, Some(&comparison)).unwrap()
+    let comparison = compare(&summary.at(CheckpointChoice::Last), &published);
+    Page::new(&summary, &Findings::new(&summary), Some(&comparison)).render(results).unwrap()
 }
 
 fn embedded<'a>(html: &'a str, id: &str) -> &'a str {
@@ -51,28 +51,44 @@ fn the_script_reads_fields_that_are_written() {
     }
 }
 
-/// What is not a chart is in print as in the terminal.
+/// Sentences and names are those of the terminal; numbers are numbers, each with the format of its metric.
 #[test]
 fn the_page_has_the_terminals_words() {
     let mut results = sample_reasoning();
     results.runs.retain(|run| run.task == "obqa" && ["LoRA", "SWAG"].contains(&&*run.method));
     plan_runs(&mut results);
     let data = data(&results);
-    let mut shown = String::new();
-    for (metric, methods) in data["cells"]["last"].as_object().unwrap() {
-        for (method, cell) in methods.as_object().unwrap() {
-            let part = |name: &str| cell["obqa"][name].as_str().unwrap_or_default();
-            let [text, std, behind, seeds] = ["text", "std_text", "behind", "seeds"].map(part);
-            writeln!(shown, "{metric}, {method}: {text}{std}{behind}; {seeds}").unwrap();
-        }
+    let summary = Summary::of_last(&results);
+    for (metric, method, task, spread) in summary.cells(&summary.on_page()) {
+        let cell = &data["cells"]["last"][metric.name()][method][task];
+        let seeds: Vec<f64> = spread.by_seed.values().copied().collect();
+        assert_eq!(
+            (&cell["mean"], &cell["seeds"]),
+            (&json!(spread.mean), &json!(seeds)),
+            "{metric:?}"
+        );
+        let format = &data["metrics"][&*metric.base()]["format"];
+        assert_eq!(format, &json!(metric.number_format()), "{metric:?}");
     }
+    let behind = ["rank", "memory_mib", "parameters"]
+        .map(|m| &data["cells"]["last"][m]["SWAG"]["obqa"]["behind"]);
+    assert_eq!(behind, [&json!(8.0), &json!(240.0), &Value::Null]);
+    assert_eq!(
+        json!(["accuracy", "time_min", "parameters"].map(|m| &data["metrics"][m]["format"])),
+        json!([
+            { "digits": 3, "std_digits": 3, "style": "plain" },
+            { "digits": 1, "std_digits": 2, "style": "finer" },
+            { "digits": 0, "std_digits": 0, "style": "grouped" },
+        ])
+    );
+    let mut shown = String::new();
     // Fixed colours for the first table's methods, otherwise one for each family.
     for results in [sample_results(), sample_reasoning()] {
         for method in self::data(&results)["methods"].as_array().unwrap() {
             writeln!(shown, "{}: colour {}", method["name"], method["colour"]).unwrap();
         }
     }
-    for name in ["findings", "methods", "tasks", "sets", "kinds", "comparison"] {
+    for name in ["findings", "methods", "tasks", "sets", "kinds"] {
         shown += &serde_json::to_string_pretty(&data[name]).unwrap();
     }
     insta::assert_snapshot!(shown);
@@ -242,7 +258,8 @@ fn an_empty_or_broken_record_still_makes_a_page() {
     for mut results in [sample_results(), sample_reasoning()] {
         for run in &mut results.runs {
             run.status = RunStatus::Interrupted;
-            (run.checkpoints.last, run.checkpoints.best) = (None, None);
+            run.checkpoints.last = None;
+            run.checkpoints.best = None;
             run.history.clear();
             run.rank_events.clear();
             run.train_seconds = f64::NAN;
