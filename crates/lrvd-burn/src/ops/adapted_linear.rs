@@ -41,10 +41,10 @@ pub struct LowRank {
 ///
 /// # Numerics
 ///
-/// On the CPU `x` is packed once for both products, and `s` never leaves the cache before it meets B; up to four
+/// On the CPU `x` is packed once for both products, and `s` never leaves the cache before it meets B; up to eight
 /// rows meet the weight in place, which is read once and not packed. In `f32` every element is one chain of fused
 /// multiply-adds in a fixed order: the same bits for every number of threads, every vector width and every batch
-/// around a row. In `bf16` up to four rows are summed in `f32` and rounded once. The backward pass saves `x`, the factors
+/// around a row. In `bf16` a product without factors is that chain, rounded once. The backward pass saves `x`, the factors
 /// and `s`, and computes the gradient of a weight or a bias only where one is needed.
 ///
 /// # Panics
@@ -198,30 +198,50 @@ pub(super) mod cpu {
         Fused { out, saved }
     }
 
-    /// A few rows in half precision: the weight is widened as it is read, and the result is rounded once. More rows meet
-    /// the composite.
+    /// Sums in single precision of numbers in half precision, rounded once; with factors the composite.
     pub(crate) fn forward_half(op: &AdaptedLinear, x: Operands<Flex>, _: bool) -> Fused<Flex> {
         let saved = Operands::of([]);
-        let [n, tokens, depth] = x.first().shape().dims();
+        let depth = x.first().shape()[2];
         let weight = x.tensors[1].as_ref().filter(|weight| weight.dtype() == DType::BF16);
         let is_dense = x.tensors[3].is_none();
-        let Some(weight) = weight.filter(|_| is_dense && n * tokens <= THIN && depth > 0) else {
+        let Some(weight) = weight.filter(|_| is_dense && depth > 0) else {
             return Fused { out: op.composite::<Flex>(x), saved };
         };
-        let weight = Weight::new(weight);
-        let base = weight.dense(false);
-        let widen = |x: &FlexTensor| -> Vec<f32> {
+        let widen = |x: &FlexTensor| {
             let x = x.to_contiguous();
             let values: &[bf16] = x.as_slice().expect("contiguous numbers of half precision");
-            values.iter().map(|value| value.to_f32()).collect()
+            let wide: Vec<f32> = values.iter().map(|value| value.to_f32()).collect();
+            tensor(wide, x.shape())
         };
         let bias = x.tensors[2].as_ref().map(widen);
-        let (x, bias) = (widen(x.first()), bias.as_deref());
-        let mut out = vec![0.0; n * tokens * base.columns()];
-        let product = ThinProduct { x: &x, base: Some(base), bias, low: None, adds: false };
-        product.run(n * tokens, &mut out, &mut []);
-        let out: Vec<bf16> = out.into_iter().map(bf16::from_f32).collect();
-        Fused { out: tensor(out, [n, tokens, base.columns()]), saved }
+        let out = narrow_layer(widen(x.first()), &Weight::new(weight), bias);
+        let half: Vec<bf16> = slice(&out).iter().map(|&out| bf16::from_f32(out)).collect();
+        Fused { out: tensor(half, out.shape()), saved }
+    }
+
+    /// `x·W + bias` of a weight in a narrow type: a few rows widen its numbers as they meet them, more rows meet it
+    /// widened.
+    pub(in crate::ops) fn narrow_layer(
+        x: FlexTensor,
+        weight: &Weight<'_>,
+        bias: Option<FlexTensor>,
+    ) -> FlexTensor {
+        let [n, tokens, _] = x.shape().dims();
+        let rows = n * tokens;
+        if rows > THIN {
+            let operands = [Some(x), Some(weight.widened()), bias, None, None];
+            return layer(Operands::some(operands), 1.0).0;
+        }
+        let (x, bias) = (contiguous(x), bias.map(contiguous));
+        let base = weight.dense(false);
+        let mut out = vec![0.0; rows * base.columns()];
+        if !slice(&x).is_empty() {
+            let bias = bias.as_ref().map(slice);
+            let product =
+                ThinProduct { x: slice(&x), base: Some(base), bias, low: None, adds: false };
+            product.run(rows, &mut out, &mut []);
+        }
+        tensor(out, [n, tokens, base.columns()])
     }
 
     /// The output and, with factors, `s` as `[groups, rows, rank]`.

@@ -96,42 +96,26 @@ fn saved<B: Backend>(x: &Operands<B>, save: bool) -> Operands<B> {
 #[cfg(feature = "flex")]
 mod cpu {
     use super::QuantizedLinear;
-    use crate::ops::adapted_linear::cpu::{bias_gradient, input_gradient, layer};
+    use crate::ops::adapted_linear::cpu::{bias_gradient, input_gradient, layer, narrow_layer};
     use crate::ops::cpu::prelude::*;
 
     pub(crate) fn forward(_: &QuantizedLinear, x: Operands<Flex>, save: bool) -> Fused<Flex> {
         let saved = super::saved(&x, save);
-        if let Some(out) = thin(&x) {
-            return Fused { out, saved };
-        }
-        let weight = weight(&x, x.first());
-        let ([x], [bias]) = x.parts();
-        let (out, _) = layer(Operands::some([Some(x), Some(weight), bias, None, None]), 1.0);
+        let ([input], [bias]) = x.clone().parts();
+        let out = match x.quantized.as_ref().and_then(Weight::quantized) {
+            Some(weight) => narrow_layer(input, &weight, bias),
+            None => {
+                let weight = QuantizedLinear::weight(&x, &input);
+                layer(Operands::some([Some(input), Some(weight), bias, None, None]), 1.0).0
+            }
+        };
         Fused { out, saved }
     }
 
     /// The weight in single precision; Burn's own dequantisation looks for the block of every single number.
     fn weight(x: &Operands<Flex>, like: &FlexTensor) -> FlexTensor {
         let quantized = x.quantized.as_ref().and_then(Weight::quantized);
-        quantized.map_or_else(|| QuantizedLinear::weight(x, like), |weight| weight.dequantized())
-    }
-
-    /// The product of a few rows, which dequantises numbers as it meets them.
-    fn thin(x: &Operands<Flex>) -> Option<FlexTensor> {
-        let weight = Weight::quantized(x.quantized.as_ref()?)?;
-        let ([x], [bias]) = x.clone().parts();
-        let (x, bias) = (contiguous(x), bias.map(contiguous));
-        let base = weight.dense(false);
-        let [n, tokens, _] = x.shape().dims();
-        let rows = n * tokens;
-        if rows > THIN || slice(&x).is_empty() {
-            return None;
-        }
-        let mut out = vec![0.0; rows * base.columns()];
-        let bias = bias.as_ref().map(slice);
-        let product = ThinProduct { x: slice(&x), base: Some(base), bias, low: None, adds: false };
-        product.run(rows, &mut out, &mut []);
-        Some(tensor(out, [n, tokens, base.columns()]))
+        quantized.map_or_else(|| QuantizedLinear::weight(x, like), |weight| weight.widened())
     }
 
     pub(crate) fn gradient(_: &QuantizedLinear, x: Upstream<'_, Flex>) -> Operands<Flex> {

@@ -18,9 +18,11 @@ use super::product::{DEPTH, SMALL};
 use super::{contiguous, rows_per_task, run, slice, tensor, wide, zeros};
 
 /// Rows that a thin product has at most.
-pub(crate) const THIN: usize = 4;
+pub(crate) const THIN: usize = 8;
 /// Columns of a task are a multiple of this, so that tasks do not share lines of the cache.
 const STRIP: usize = 64;
+/// Sums of a task at most: they fit the first cache.
+const SUMS: usize = 4096;
 /// Columns that are summed together, each in a separate chain: as many hide the latency of an addition.
 const CHAINS: usize = 8;
 
@@ -98,9 +100,9 @@ impl<'a> Weight<'a> {
         Dense { numbers, depth, columns, by_row }
     }
 
-    /// A quantised matrix in single precision.
-    pub(crate) fn dequantized(&self) -> FlexTensor {
-        let dense = self.dense(false);
+    /// The matrix in single precision; the transpose of one that is stored transposed.
+    pub(crate) fn widened(&self) -> FlexTensor {
+        let dense = self.dense(self.transposed);
         let width = dense.columns.max(1);
         let mut values = zeros(dense.depth * dense.columns);
         let lines = rows_per_task(width);
@@ -109,7 +111,8 @@ impl<'a> Weight<'a> {
                 dense.line(task * lines + i, 0..width, row);
             }
         });
-        tensor(values, [dense.depth, dense.columns])
+        let stored = tensor(values, [dense.depth, dense.columns]);
+        if self.transposed { stored.transpose(0, 1) } else { stored }
     }
 
     /// The matrix in single precision, or its transpose.
@@ -206,7 +209,7 @@ impl ThinProduct<'_> {
             columns
         } else {
             let tasks = 2 * rayon::current_num_threads();
-            columns.div_ceil(tasks).next_multiple_of(STRIP)
+            columns.div_ceil(tasks).next_multiple_of(STRIP).min(SUMS / rows / STRIP * STRIP)
         };
         // Each group of products has its rows of B.
         let hidden = &*hidden;
@@ -252,8 +255,10 @@ wide! {
     ) {
         if base.by_row {
             by_rows(x, base, columns, ups, out);
+        } else if x.len() == base.depth {
+            by_columns::<1>(x, base, columns, ups, out);
         } else {
-            by_columns(x, base, columns, ups, out);
+            by_columns::<THIN>(x, base, columns, ups, out);
         }
     }
 }
@@ -327,18 +332,32 @@ fn add_up(sums: &mut [f32], hidden: &[f32], up: Matrix<'_>, first: usize) {
     }
 }
 
-/// Some columns at a time meet all rows of `x`.
+/// Some columns at a time meet all rows of `x`, which has at most `R`.
 #[inline(always)]
-fn by_columns(x: &[f32], base: Dense<'_>, columns: Range<usize>, ups: &[Up<'_>], out: &mut [f32]) {
+fn by_columns<const R: usize>(
+    x: &[f32],
+    base: Dense<'_>,
+    columns: Range<usize>,
+    ups: &[Up<'_>],
+    out: &mut [f32],
+) {
+    // The rows side by side: a number of the matrix meets all of them as one vector. Rows that are missing are zeros.
+    let mut rows = vec![[0.0f32; R]; base.depth];
+    for (r, x) in x.chunks_exact(base.depth).enumerate() {
+        for (rows, &x) in rows.iter_mut().zip(x) {
+            rows[r] = x;
+        }
+    }
     let mut buffers = [[0.0f32; DEPTH]; CHAINS];
+    let mut sums = [[0.0f32; R]; CHAINS];
     let mut first = columns.start;
     while first < columns.end {
         let out = (&mut *out, first - columns.start, columns.len());
         if first + CHAINS <= columns.end {
-            chains::<CHAINS>(x, base, first, ups, &mut buffers, out);
+            chains::<R, CHAINS>(&rows, base, first, ups, (&mut buffers, &mut sums), out);
             first += CHAINS;
         } else {
-            chains::<1>(x, base, first, ups, &mut buffers, out);
+            chains::<R, 1>(&rows, base, first, ups, (&mut buffers, &mut sums), out);
             first += 1;
         }
     }
@@ -346,12 +365,12 @@ fn by_columns(x: &[f32], base: Dense<'_>, columns: Range<usize>, ups: &[Up<'_>],
 
 /// `C` columns from `first` on, into the places of `out` from `at` on, which has `width` columns.
 #[inline(always)]
-fn chains<const C: usize>(
-    x: &[f32],
+fn chains<const R: usize, const C: usize>(
+    rows: &[[f32; R]],
     base: Dense<'_>,
     first: usize,
     ups: &[Up<'_>],
-    buffers: &mut [[f32; DEPTH]; CHAINS],
+    (buffers, done): (&mut [[f32; DEPTH]; CHAINS], &mut [[f32; R]; CHAINS]),
     (out, at, width): (&mut [f32], usize, usize),
 ) {
     let depth = base.depth;
@@ -362,23 +381,28 @@ fn chains<const C: usize>(
             let buffer = buffers.next().expect("a buffer for each chain");
             base.line(first + c, begin..end, buffer)
         });
-        for (row, x) in x.chunks_exact(depth).enumerate() {
-            let x = &x[begin..end];
-            let lines = lines.map(|line| &line[..x.len()]);
-            let mut sums = [0.0f32; C];
-            for (p, &x) in x.iter().enumerate() {
-                for c in 0..C {
-                    sums[c] = x.mul_add(lines[c][p], sums[c]);
+        let rows = &rows[begin..end];
+        let lines = lines.map(|line| &line[..rows.len()]);
+        let mut sums = [[0.0f32; R]; C];
+        for (p, x) in rows.iter().enumerate() {
+            for c in 0..C {
+                for r in 0..R {
+                    sums[c][r] = x[r].mul_add(lines[c][p], sums[c][r]);
                 }
             }
-            for (c, sum) in sums.iter_mut().enumerate() {
+        }
+        // The sums stay in registers up to here: no place among them is computed.
+        done[..C].copy_from_slice(&sums);
+        for (row, out) in out.chunks_exact_mut(width).enumerate() {
+            for (c, done) in done[..C].iter().enumerate() {
+                let mut sum = done[row];
                 if let (true, Some(&(hidden, up))) = (end == depth, ups.get(row)) {
                     for (k, &hidden) in hidden.iter().enumerate() {
                         let value = up.values[k * up.strides[0] + (first + c) * up.strides[1]];
-                        *sum = hidden.mul_add(value, *sum);
+                        sum = hidden.mul_add(value, sum);
                     }
                 }
-                out[row * width + at + c] += *sum;
+                out[at + c] += sum;
             }
         }
     }
