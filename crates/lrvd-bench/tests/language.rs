@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use lrvd_bench::Unused;
-use lrvd_bench::adapter::{Evaluation, Generation, OpenOptions, SavedLanguageModel};
+use lrvd_bench::adapter::{Evaluation, Generation, OpenOptions, Prompt, SavedLanguageModel};
 use lrvd_bench::data::{Content, Data, OwnFiles, ReadOptions, Validation, read_texts};
 use lrvd_bench::method::MethodName;
 use lrvd_bench::progress::Event;
@@ -113,12 +113,13 @@ fn answers_do_not_depend_on_the_company_of_a_text() {
 fn a_prompt_has_the_room_that_it_has_alone() {
     let stories = concat!(env!("CARGO_MANIFEST_DIR"), "/assets/stories260K");
     let model = SavedLanguageModel::base(stories, &Device::flex()).unwrap();
-    let prompt = |text: &str| Content::Text { prompt: text.to_owned(), completion: None };
+    let prompt =
+        |text: &str| Prompt::from(Content::Text { prompt: text.to_owned(), completion: None });
     // 506 tokens by `tokenizers` 0.23, and four: together with its continuation a prompt has 512 at most.
     let long = prompt(["the"; 505].join(" ").as_str());
     let (short, longer) = (prompt("Once upon a"), prompt(["the"; 512].join(" ").as_str()));
-    let options = Generation { max_tokens: 20, draws: 0, seed: 1, sampling: None };
-    let texts = |prompts: &[Content]| model.generate(prompts, 0, &options, &mut |_| true);
+    let options = Generation { max_tokens: 20, ..Generation::default() };
+    let texts = |prompts: &[Prompt]| model.generate(prompts, 0, (0, 1), &options, &mut |_| true);
     let found = texts(&[long, short.clone()]).unwrap();
     let lengths: Vec<_> =
         found.iter().map(|text| (text.prompt_tokens, text.tokens.len())).collect();

@@ -1,6 +1,7 @@
 //! A language model that was trained on texts, or none: its measurement, and continuation of texts with what the model thinks of
 //! every token.
 
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -14,7 +15,9 @@ use lrvd_burn::sampling::{Draws, check_seed};
 use lrvd_burn::train::{Inputs, token_answers};
 use lrvd_models::TokenBatch;
 use lrvd_models::chat::ChatTemplate;
-use lrvd_models::llama::{GenerateOptions, GeneratedToken, LlamaForCausalLm, TokenSampling};
+use lrvd_models::llama::{
+    GenerateOptions, GeneratedText, GeneratedToken, LlamaForCausalLm, TokenSampling,
+};
 use lrvd_models::tokenizer::{TextStream, TextTokenizer};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -42,15 +45,33 @@ const BATCH_SIZE: usize = 8;
 
 pub const NEW_TOKENS: usize = 128;
 
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// Length and token selection of a continuation, and the numbers that are returned with it.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Generation {
     pub max_tokens: usize,
-    /// Draws of the weights whose probabilities are averaged; 0 for the mean.
-    pub draws: usize,
-    /// Addresses the draws, and the tokens where those are drawn.
-    pub seed: u64,
     /// Temperature and the share of probability that is kept; `None` takes the most likely token.
     pub sampling: Option<(f64, f64)>,
+    /// Texts that end a continuation, which is cut before the first of them. None of them is empty.
+    pub stop: Vec<String>,
+    /// Number of alternatives that every token is [scored](ScoredToken) with; `None` for tokens without a name.
+    pub scored: Option<usize>,
+    /// `true` if the tokens of the prompt are scored, too.
+    pub score_prompt: bool,
+}
+
+/// A text to continue.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Prompt {
+    /// A text, or a conversation that the assistant continues.
+    Content(Content),
+    /// Its tokens.
+    Tokens(Vec<u32>),
+}
+
+impl From<Content> for Prompt {
+    fn from(content: Content) -> Self {
+        Self::Content(content)
+    }
 }
 
 /// What comes after a prompt.
@@ -61,12 +82,31 @@ pub struct Continuation {
     pub tokens: Vec<ContinuedToken>,
     /// Tokens of the prompt.
     pub prompt_tokens: usize,
-    /// Whether the model ended the text.
+    /// Whether the model ended the text, or one of [`Generation::stop`] did.
     pub stopped: bool,
     /// Whether the text was cut because prompt and text fill the model's context, before the largest number of tokens.
     pub context_full: bool,
     /// Mean over the tokens, nats; null without a token.
     pub mean_log_probability: Option<f64>,
+    /// The tokens of the prompt, with [`Generation::score_prompt`].
+    #[serde(skip)]
+    pub prompt: Vec<ScoredToken>,
+    /// The token by which the model ended the text, with [`Generation::scored`].
+    #[serde(skip)]
+    pub end: Option<ScoredToken>,
+}
+
+/// A token with its name and its most probable alternatives.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ScoredToken {
+    /// What it adds to the text before it.
+    pub text: String,
+    /// This text, or the vocabulary's where it adds none: a special token, or a part of a character.
+    pub name: String,
+    /// Averaged over the draws, before temperature and truncation; `None` of the first token of a text.
+    pub probability: Option<f64>,
+    /// Names and probabilities of the most probable tokens at its place, the most probable one first.
+    pub top: Vec<(String, f64)>,
 }
 
 /// One token of it.
@@ -74,7 +114,8 @@ pub struct Continuation {
 #[schemars(rename = "Token")]
 pub struct ContinuedToken {
     /// What it adds to the text: the texts of all tokens joined are the text. Empty while a character is incomplete; the token
-    /// that completes it adds the character.
+    /// that completes it adds the character. What may be the start of a text of [`Generation::stop`] is added by the token that
+    /// shows that it is not, and by none at the end.
     pub text: String,
     pub id: u32,
     /// Averaged over the draws, before temperature and truncation.
@@ -83,6 +124,9 @@ pub struct ContinuedToken {
     pub entropy: f64,
     /// Between the next token and the weights, nats; null without several draws.
     pub mutual_information: Option<f64>,
+    /// With [`Generation::scored`].
+    #[serde(skip)]
+    pub scored: Option<ScoredToken>,
 }
 
 impl Generation {
@@ -93,12 +137,12 @@ impl Generation {
     }
 
     pub fn check(&self) -> Result<(), lrvd_core::Error> {
-        self.token_sampling(0).map_or(Ok(()), |sampling| sampling.check())
+        self.token_sampling(0, 0).map_or(Ok(()), |sampling| sampling.check())
     }
 
-    fn token_sampling(&self, first: usize) -> Option<TokenSampling> {
-        let (seed, sampling) = (self.seed, self.sampling);
-        sampling.map(|(temperature, top_p)| TokenSampling { temperature, top_p, seed, first })
+    fn token_sampling(&self, seed: u64, first: usize) -> Option<TokenSampling> {
+        let (temperature, top_p) = self.sampling?;
+        Some(TokenSampling { temperature, top_p, seed, first })
     }
 }
 
@@ -252,34 +296,43 @@ impl SavedLanguageModel {
     }
 
     /// Continues `prompts`, of which the first is number `first` among all that are asked: what is drawn for a prompt does
-    /// not depend on the others.
-    /// A conversation is continued by the assistant. No text goes beyond the length that the model was made for. After every
-    /// step `go_on` receives the tokens that the texts have more, and returns whether to continue.
+    /// not depend on the others. `draws` are the draws of the weights whose probabilities are averaged, 0 for the mean; `seed`
+    /// addresses them, and the tokens where those are drawn.
+    ///
+    /// No text goes beyond the length that the model was made for. After every step `go_on` receives the tokens that the texts
+    /// have more, and returns whether to continue.
     pub fn generate(
         &self,
-        prompts: &[Content],
+        prompts: &[Prompt],
         first: usize,
+        (draws, seed): (usize, u64),
         options: &Generation,
         go_on: &mut dyn FnMut(&[ContinuedToken]) -> bool,
     ) -> Result<Vec<Continuation>> {
-        let draws = self.draws(Some(options.draws))?;
+        let draws = self.draws(Some(draws))?;
         let reader = self.reader()?;
-        let ids: Vec<Vec<u32>> =
-            prompts.iter().map(|prompt| reader.prompt(prompt)).collect::<Result<_>>()?;
+        let read = |prompt: &Prompt| match prompt {
+            Prompt::Content(content) => reader.prompt(content),
+            Prompt::Tokens(ids) => Ok(ids.clone()),
+        };
+        let ids: Vec<Vec<u32>> = prompts.iter().map(read).collect::<Result<_>>()?;
         let most = self.context();
-        if let Some((place, prompt)) = ids.iter().enumerate().find(|(_, ids)| ids.len() >= most) {
+        let is_long = |ids: &Vec<u32>| ids.len() + usize::from(options.max_tokens > 0) > most;
+        if let Some((place, prompt)) = ids.iter().enumerate().find(|(_, ids)| is_long(ids)) {
             let (number, found) = (first + place + 1, prompt.len());
             return Err(Kind::Input.mark(anyhow!(
                 "prompt {number} has {found} tokens, and the model was trained on texts of up to {most}")));
         }
-        check_seed(options.seed)?;
-        let addressed = Draws { count: draws, seed: options.seed };
+        check_seed(seed)?;
+        let addressed = Draws { count: draws, seed };
         let generate = GenerateOptions {
             max_new_tokens: options.max_tokens,
             context: Some(most),
             stop: reader.stops.iter().copied().collect(),
             draws: (0..draws).map(|draw| addressed.key(draw)).collect(),
-            sampling: options.token_sampling(first),
+            sampling: options.token_sampling(seed, first),
+            top: options.scored.unwrap_or(0),
+            score_prompts: options.score_prompt,
         };
         let tokenizer = self.tokenizer();
         let start = |prompt: &Vec<u32>| Spelled::after(tokenizer, prompt);
@@ -287,13 +340,19 @@ impl SavedLanguageModel {
         let mut failed = None;
         let texts = self.model.generate_while(&ids, &generate, &mut |tokens| {
             let mut add = |(row, token): &(usize, GeneratedToken)| {
-                spelled[*row].push(tokenizer, token, draws)
+                spelled[*row].push(tokenizer, token, draws, options)
             };
             match tokens.iter().map(&mut add).collect::<Result<Vec<_>>>() {
-                Ok(tokens) => go_on(&tokens),
+                Ok(added) if go_on(&added) => {
+                    let is_cut = |row: &usize| spelled[*row].is_cut;
+                    ControlFlow::Continue(
+                        tokens.iter().map(|(row, _)| *row).filter(is_cut).collect(),
+                    )
+                }
+                Ok(_) => ControlFlow::Break(()),
                 Err(error) => {
                     failed = Some(error);
-                    false
+                    ControlFlow::Break(())
                 }
             }
         });
@@ -305,13 +364,61 @@ impl SavedLanguageModel {
             error => error.into(),
         })?;
         let continued = ids.iter().zip(spelled).zip(texts);
-        Ok(continued
-            .map(|((prompt, text), found)| {
-                let tokens = found.tokens.len();
-                let is_full = prompt.len() + tokens >= most && tokens < options.max_tokens;
-                text.finish(prompt.len(), found.stopped, is_full && !found.stopped)
-            })
-            .collect())
+        let finish = |((prompt, text), found): ((&Vec<u32>, Spelled), GeneratedText)| {
+            let is_full = prompt.len() + found.tokens.len() >= most
+                && found.tokens.len() < options.max_tokens;
+            let end = match (&found.end, options.scored) {
+                (Some(end), Some(_)) => {
+                    Some(ScoredToken::new(&mut text.stream.clone(), tokenizer, end.id, Some(end))?)
+                }
+                _ => None,
+            };
+            let stopped = found.end.is_some() || text.is_cut;
+            let scored = if options.score_prompt {
+                ScoredToken::of_prompt(tokenizer, prompt, &found.prompt)?
+            } else {
+                Vec::new()
+            };
+            let context_full = is_full && !stopped;
+            let continued = text.finish(prompt.len(), stopped, context_full);
+            Ok(Continuation { prompt: scored, end, ..continued })
+        };
+        continued.map(finish).collect()
+    }
+}
+
+impl ScoredToken {
+    /// The token `id` of the text that `stream` has spelled so far, which it adds to.
+    fn new(
+        stream: &mut TextStream,
+        tokenizer: &TextTokenizer,
+        id: u32,
+        token: Option<&GeneratedToken>,
+    ) -> Result<Self> {
+        let named = |text: String, id| if text.is_empty() { tokenizer.token(id) } else { Ok(text) };
+        let alternative = |&(id, probability): &(u32, f64)| {
+            Ok((named(stream.clone().push(tokenizer, id)?, id)?, probability))
+        };
+        let top = token.iter().flat_map(|token| &token.top).map(alternative);
+        let top = top.collect::<Result<_>>()?;
+        let text = stream.push(tokenizer, id)?;
+        let name = named(text.clone(), id)?;
+        Ok(Self { text, name, probability: token.map(|token| token.probability), top })
+    }
+
+    /// The tokens of a prompt, of which the first has no probability.
+    fn of_prompt(
+        tokenizer: &TextTokenizer,
+        prompt: &[u32],
+        found: &[GeneratedToken],
+    ) -> Result<Vec<Self>> {
+        let mut stream = TextStream::after(tokenizer, &[])?;
+        let tokens = std::iter::once(None).chain(found.iter().map(Some));
+        prompt
+            .iter()
+            .zip(tokens)
+            .map(|(&id, token)| Self::new(&mut stream, tokenizer, id, token))
+            .collect()
     }
 }
 
@@ -352,13 +459,17 @@ fn unused_settings(settings: &Value) -> Vec<&str> {
 struct Spelled {
     stream: TextStream,
     text: String,
+    /// Bytes of the text that are in the texts of the tokens.
+    given: usize,
+    /// `true` once a text of [`Generation::stop`] has ended it.
+    is_cut: bool,
     tokens: Vec<ContinuedToken>,
 }
 
 impl Spelled {
     fn after(tokenizer: &TextTokenizer, prompt: &[u32]) -> Result<Self> {
         let stream = TextStream::after(tokenizer, prompt)?;
-        Ok(Self { stream, text: String::new(), tokens: Vec::new() })
+        Ok(Self { stream, text: String::new(), given: 0, is_cut: false, tokens: Vec::new() })
     }
 
     fn push(
@@ -366,17 +477,41 @@ impl Spelled {
         tokenizer: &TextTokenizer,
         token: &GeneratedToken,
         draws: usize,
+        options: &Generation,
     ) -> Result<ContinuedToken> {
+        let (piece, scored) = match options.scored {
+            Some(_) => {
+                let scored = ScoredToken::new(&mut self.stream, tokenizer, token.id, Some(token))?;
+                (scored.text.clone(), Some(scored))
+            }
+            None => (self.stream.push(tokenizer, token.id)?, None),
+        };
         let token = ContinuedToken {
-            text: self.stream.push(tokenizer, token.id)?,
+            text: self.add(&piece, &options.stop),
             id: token.id,
             probability: token.probability,
             entropy: token.entropy,
             mutual_information: (draws > 1).then_some(token.mutual_information),
+            scored,
         };
-        self.text.push_str(&token.text);
         self.tokens.push(token.clone());
         Ok(token)
+    }
+
+    /// Adds the text of a token, and returns what no later token can cut.
+    fn add(&mut self, piece: &str, stop: &[String]) -> String {
+        self.text.push_str(piece);
+        let open = self.text.split_off(self.given);
+        let cut = stop.iter().filter_map(|stop| open.find(&**stop)).min();
+        self.is_cut = cut.is_some();
+        let settled = cut.unwrap_or_else(|| open.len() - longest_start(&open, stop));
+        let (settled, rest) = open.split_at(settled);
+        self.text.push_str(settled);
+        self.given = self.text.len();
+        if !self.is_cut {
+            self.text.push_str(rest);
+        }
+        settled.to_owned()
     }
 
     fn finish(self, prompt_tokens: usize, stopped: bool, context_full: bool) -> Continuation {
@@ -389,8 +524,16 @@ impl Spelled {
             prompt_tokens,
             stopped,
             context_full,
+            prompt: Vec::new(),
+            end: None,
         }
     }
+}
+
+/// Bytes of the longest end of `text` by which a text of `stop` may start.
+fn longest_start(text: &str, stop: &[String]) -> usize {
+    let starts = stop.iter().flat_map(|stop| stop.char_indices().map(|(at, _)| &stop[..at]));
+    starts.filter(|start| text.ends_with(start)).map(str::len).max().unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -398,6 +541,28 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    /// Pieces, the text that each settles, and the whole text.
+    #[test]
+    fn a_text_is_cut_before_a_stop_and_what_may_be_its_start_is_held_back() {
+        let stories = concat!(env!("CARGO_MANIFEST_DIR"), "/assets/stories260K");
+        let tokenizer = TextTokenizer::from_dir(stories.as_ref()).unwrap();
+        let stop = ["\n\n", "END", "né"].map(str::to_owned);
+        for (pieces, settled, text, is_cut) in [
+            (&["a", "b\n", "c"][..], &["a", "b", "\nc"][..], "ab\nc", false),
+            (&["a\n", "\nb"], &["a", ""], "a", true),
+            (&["E", "N", "T END"], &["", "", "ENT "], "ENT ", true),
+            (&["E", "EN"], &["", "E"], "EEN", false),
+            (&["n", "é"], &["", ""], "", true),
+            (&["nn", ""], &["n", ""], "nn", false),
+            (&["b né a END"], &["b "], "b ", true),
+        ] {
+            let mut spelled = Spelled::after(&tokenizer, &[]).unwrap();
+            let found: Vec<String> = pieces.iter().map(|piece| spelled.add(piece, &stop)).collect();
+            assert_eq!(found, settled);
+            assert_eq!((&*spelled.text, spelled.is_cut), (text, is_cut));
+        }
+    }
 
     /// The files of SmolLM2-135M-Instruct and Qwen2.5-0.5B-Instruct, and defaults of transformers.
     #[test]

@@ -21,7 +21,9 @@ pub use evaluate::{
     AskedRows, Evaluation, InputRow, Inputs, evaluate, fit_abstention, read_inputs, stream_inputs,
 };
 pub use hashes::FileHashes;
-pub use language::{Continuation, ContinuedToken, Generation, NEW_TOKENS, SavedLanguageModel};
+pub use language::{
+    Continuation, ContinuedToken, Generation, NEW_TOKENS, Prompt, SavedLanguageModel, ScoredToken,
+};
 pub use ood::{Oddness, OodDetector, OodReport, OodRow, OodScore, fit_ood};
 pub use open::{Adapter, AdapterFiles, Base, OpenOptions, named_at};
 pub(crate) use open::{CARD_FILE, keep};

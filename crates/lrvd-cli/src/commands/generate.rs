@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{anyhow, bail};
 use clap::Args;
 use lrvd_bench::adapter::{
-    Continuation, ContinuedToken, Generation, NEW_TOKENS, OpenOptions, SavedLanguageModel,
+    Continuation, ContinuedToken, Generation, NEW_TOKENS, OpenOptions, Prompt, SavedLanguageModel,
 };
 use lrvd_bench::data::{
     Content, LanguageColumns, NamedTexts, ReadOptions, TextRow, read_texts, table,
@@ -103,10 +103,11 @@ pub(super) fn run(mut arguments: GenerateArguments, printer: Printer) -> Outcome
     let mut prompts = prompts(&arguments, &model, printer)?;
     let options = Generation {
         max_tokens: arguments.max_tokens,
-        draws: arguments.draws,
-        seed: arguments.seed.unwrap_or(model.seed()),
         sampling: Generation::sampling(arguments.temperature, arguments.top_p),
+        ..Generation::default()
     };
+    let draws = arguments.draws;
+    let seed = arguments.seed.unwrap_or(model.seed());
     let mut written = Answers::new("generate", printer);
     let are_rows = arguments.input.is_some() || arguments.arguments.is_empty();
     let mut skipped = Skipped::of(arguments.reading.on_error, are_rows);
@@ -118,7 +119,7 @@ pub(super) fn run(mut arguments: GenerateArguments, printer: Printer) -> Outcome
         }
         written.for_reading =
             done == 0 && group.len() == 1 && arguments.input.is_none() && prompts.is_over();
-        let found = continued(&model, &group, done, &options)?;
+        let found = continued(&model, &group, done, (draws, seed), &options)?;
         done += group.len();
         for (prompt, found) in group.iter().zip(found) {
             let continuation = &match found {
@@ -159,8 +160,8 @@ pub(super) fn run(mut arguments: GenerateArguments, printer: Printer) -> Outcome
         json!({
             "base_model": model.base_name(),
             "folder": model.folder(),
-            "draws": options.draws,
-            "seed": options.seed,
+            "draws": draws,
+            "seed": seed,
             "temperature": temperature,
             "top_p": top_p,
             "texts": all,
@@ -173,14 +174,17 @@ fn continued(
     model: &SavedLanguageModel,
     group: &[Content],
     done: usize,
+    drawn: (usize, u64),
     options: &Generation,
 ) -> Result<Vec<Result<Continuation>>> {
-    let generate =
-        |prompts: &[Content], first: usize| model.generate(prompts, first, options, &mut |_| true);
-    match generate(group, done) {
+    let prompts: Vec<Prompt> = group.iter().cloned().map(Prompt::from).collect();
+    let generate = |prompts: &[Prompt], first: usize| {
+        model.generate(prompts, first, drawn, options, &mut |_| true)
+    };
+    match generate(&prompts, done) {
         Err(error) if kind_of(&error) == Some(Kind::Input) => {
             let mut found = Vec::with_capacity(group.len());
-            for (place, prompt) in group.iter().enumerate() {
+            for (place, prompt) in prompts.iter().enumerate() {
                 match generate(std::slice::from_ref(prompt), done + place) {
                     Err(error) if kind_of(&error) == Some(Kind::Input) => found.push(Err(error)),
                     texts => found.extend(texts?.into_iter().map(Ok)),

@@ -63,7 +63,7 @@ pub(crate) struct ServeArguments {
     /// Largest batch of a classifier; more suits a GPU [default: 8].
     #[arg(long, value_name = "N", value_parser = args::few(1, 4096), allow_negative_numbers = true, help_heading = heading::SERVER)]
     pub(crate) batch_size: Option<usize>,
-    /// Largest number of texts in a request to a classifier [default: 64, or `--queue` if that is less].
+    /// Largest number of texts, typed questions or prompts in a request [default: 64, or `--queue` if that is less].
     #[arg(long, value_name = "N", value_parser = args::few(1, 65_536), allow_negative_numbers = true, help_heading = heading::LIMITS, hide_short_help = true)]
     pub(crate) max_texts: Option<usize>,
     /// Largest number of options in all typed questions of a request together, times its draws.
@@ -326,7 +326,6 @@ fn check(arguments: &ServeArguments) -> Result<()> {
     let others = [
         ("--abstain-above", arguments.abstain_above.is_some()),
         ("--batch-size", arguments.batch_size.is_some()),
-        ("--max-texts", arguments.max_texts.is_some()),
     ];
     let generates = !arguments.decisions && Adapter::is_for_texts(dir)?;
     let (unwanted, expected, found) = if generates {

@@ -104,9 +104,9 @@ async fn added(
     };
     let (served, _turn) = spawn_blocking(load).await.map_err(|_| Problem::internal())?;
     let served = Arc::new(served.map_err(|error| unusable(&name, &error))?);
-    let ((input, key), (reply, ended)) = (served.model.first(), channel());
-    let model = Arc::clone(&served);
-    let job = Job { model, inputs: vec![input], key, reply, tokens: None };
+    let (inputs, options) = (vec![served.model.first()], served.model.options());
+    let (reply, ended) = channel();
+    let job = Job { model: Arc::clone(&served), inputs, options, reply, tokens: None };
     app.queue(&served).push(job)?;
     let wrong = |reason: &str| {
         let message = format!("adapter `{name}`: the model does not answer: {reason}");

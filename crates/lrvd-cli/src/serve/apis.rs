@@ -6,17 +6,19 @@ use schemars::generate::{SchemaGenerator, SchemaSettings};
 use serde_json::{Map, Value, json};
 
 use super::adapters::{AdapterRequest, Adapters};
+use super::completion::{ChatChoice, Completion, TextChoice};
 use super::decisions::{self, DecisionsAnswers, DecisionsRequest};
 use super::model::Card;
 use super::models::{Models, Served};
+use super::openai::{self, CompletionRequest};
 use super::problem::{Body, Problem, Shape};
 use super::request::{Asked, ClassifyRequest, GenerateRequest, object};
-use super::response::{ClassifierAnswers, LanguageAnswers, Summary};
+use super::response::{ClassifierAnswers, Form, LanguageAnswers, Summary};
 use super::systemone::{self, ModelList, SystemoneAnswers};
-use super::{CLASSIFY, DECISIONS, GENERATE, MODELS, SYSTEMONE};
+use super::{CHAT_COMPLETIONS, CLASSIFY, COMPLETIONS, DECISIONS, GENERATE, MODELS, SYSTEMONE};
 
-/// Reads a body, and finds the model that it is for.
-type Read = fn(&[u8], &Models) -> Result<(Arc<Served>, Asked), Problem>;
+/// Reads a body, and finds the model that it is for, and the form of the response.
+type Read = fn(&[u8], &Models) -> Result<(Arc<Served>, Asked, Form), Problem>;
 
 /// A way of asking models. Another one is another row of [`APIS`].
 pub(super) struct Api {
@@ -68,7 +70,20 @@ const QUESTIONS: About = About {
     events: None,
 };
 
-pub(super) static APIS: [Api; 4] = [
+const COMPLETE: About = About {
+    summary: "Continue texts, in the form of OpenAI.",
+    answered: "The texts, in the order of the prompts.",
+    request: "CompletionRequest",
+    answers: "CompletionWithTextChoice",
+    error: "OpenaiError",
+    wrong: &[("400", "The body is wrong; `param` names the value.")],
+    events: Some(
+        "With `stream`: events without a name, each of the same form; then, with `stream_options`, one with the usage; \
+         then `[DONE]`. In place of the end there may be an `OpenaiError`.",
+    ),
+};
+
+pub(super) static APIS: [Api; 6] = [
     Api {
         path: CLASSIFY,
         shape: Shape::Own,
@@ -76,7 +91,7 @@ pub(super) static APIS: [Api; 4] = [
             let request: ClassifyRequest = object(body)?;
             let model = models.find(request.model.as_deref(), CLASSIFY)?;
             let asked = request.check(model.classifier()?)?;
-            Ok((model, asked))
+            Ok((model, asked, Form::Classes))
         },
         about: TEXTS,
         schemas: |all| {
@@ -91,8 +106,8 @@ pub(super) static APIS: [Api; 4] = [
         read: |body, models| {
             let request: GenerateRequest = object(body)?;
             let model = models.find(request.model.as_deref(), GENERATE)?;
-            let asked = request.check(model.language()?)?;
-            Ok((model, asked))
+            let (asked, sampling) = request.check(model.language()?)?;
+            Ok((model, asked, Form::Texts { sampling }))
         },
         about: About {
             summary: "Continue a text or a conversation, with uncertainty.",
@@ -111,9 +126,45 @@ pub(super) static APIS: [Api; 4] = [
         written: "{}",
     },
     Api {
+        path: COMPLETIONS,
+        shape: Shape::Openai,
+        read: |body, models| {
+            let (model, asked, plan) = openai::read(body, models, COMPLETIONS)?;
+            Ok((model, asked, Form::Openai(plan)))
+        },
+        about: COMPLETE,
+        schemas: |all| {
+            all.subschema_for::<CompletionRequest>();
+            all.subschema_for::<Completion<TextChoice>>();
+        },
+        written: include_str!("openapi-openai.json"),
+    },
+    Api {
+        path: CHAT_COMPLETIONS,
+        shape: Shape::Openai,
+        read: |body, models| {
+            let (model, asked, plan) = openai::read(body, models, CHAT_COMPLETIONS)?;
+            Ok((model, asked, Form::Openai(plan)))
+        },
+        about: About {
+            summary: "Continue a conversation, in the form of OpenAI.",
+            answered: "The answer of the assistant.",
+            answers: "CompletionWithChatChoice",
+            ..COMPLETE
+        },
+        schemas: |all| {
+            all.subschema_for::<CompletionRequest>();
+            all.subschema_for::<Completion<ChatChoice>>();
+        },
+        written: include_str!("openapi-openai.json"),
+    },
+    Api {
         path: SYSTEMONE,
         shape: Shape::Systemone,
-        read: systemone::read,
+        read: |body, models| {
+            let (model, asked, plan) = systemone::read(body, models)?;
+            Ok((model, asked, Form::Systemone(plan)))
+        },
         about: QUESTIONS,
         schemas: |all| {
             all.subschema_for::<SystemoneAnswers>();
@@ -123,12 +174,15 @@ pub(super) static APIS: [Api; 4] = [
     Api {
         path: DECISIONS,
         shape: Shape::Openai,
-        read: decisions::read,
+        read: |body, models| {
+            let (model, asked, plan) = decisions::read(body, models)?;
+            Ok((model, asked, Form::Decisions(plan)))
+        },
         about: About {
             summary: "Answer typed questions about an input, in the form of OpenAI.",
             request: "DecisionsRequest",
             answers: "DecisionsAnswers",
-            error: "DecisionsError",
+            error: "OpenaiError",
             wrong: &[("400", "The body is wrong; `param` names the value.")],
             ..QUESTIONS
         },
@@ -136,7 +190,7 @@ pub(super) static APIS: [Api; 4] = [
             all.subschema_for::<DecisionsRequest>();
             all.subschema_for::<DecisionsAnswers>();
         },
-        written: include_str!("openapi-decisions.json"),
+        written: include_str!("openapi-openai.json"),
     },
 ];
 

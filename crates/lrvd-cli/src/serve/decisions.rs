@@ -5,7 +5,6 @@ use std::fmt::{Formatter, Result as Written};
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use axum::http::StatusCode;
 use lrvd_bench::Unique;
 use lrvd_bench::adapter::Decided;
 use lrvd_bench::data::{
@@ -20,9 +19,9 @@ use serde_json::Value;
 use super::DECISIONS;
 use super::model::{ClassifierCard, Input};
 use super::models::{Models, Served};
-use super::problem::{Code, OpenaiDetail, Problem, json};
-use super::request::{Answered, Asked, Form, Object, filled, object};
-use super::typed::{Own, check_count, check_length, check_options, length};
+use super::problem::{Code, OpenaiDetail, Problem};
+use super::request::{Asked, Object, filled, object};
+use super::typed::{Answered, Own, check_count, check_length, check_options, length};
 
 /// Typed questions about an input.
 #[derive(Read, JsonSchema)]
@@ -58,7 +57,7 @@ pub(super) struct DecisionsRequest {
 /// A text, or several parts.
 #[derive(JsonSchema)]
 #[schemars(untagged)]
-enum Words<T> {
+pub(super) enum Words<T> {
     Text(String),
     Parts(Vec<T>),
 }
@@ -218,7 +217,7 @@ struct Level {
 
 /// What the answers are written with, for each question.
 #[derive(Debug)]
-struct Plan(Vec<(Option<String>, Options)>);
+pub(super) struct Plan(Vec<(Option<String>, Options)>);
 
 #[derive(Debug)]
 enum Options {
@@ -237,12 +236,12 @@ fn missing(field: &str) -> Problem {
 }
 
 /// Reads a request.
-pub(super) fn read(body: &[u8], models: &Models) -> Result<(Arc<Served>, Asked), Problem> {
+pub(super) fn read(body: &[u8], models: &Models) -> Result<(Arc<Served>, Asked, Plan), Problem> {
     let request: DecisionsRequest = object(body)?;
     let model = models.find(Some(&request.model), DECISIONS)?;
     let card = model.classifier()?;
     check_count(request.questions.len(), card)?;
-    let key = card.key(request.x_draws, request.x_seed).map_err(Problem::of_own_field)?;
+    let options = card.options(request.x_draws, request.x_seed).map_err(Problem::of_own_field)?;
     let mut budget = Budget { card, used: 0 };
     let state = state(&request.input, &mut budget)?;
     filled(&state, || "input".to_owned())?;
@@ -252,17 +251,18 @@ pub(super) fn read(body: &[u8], models: &Models) -> Result<(Arc<Served>, Asked),
         questions.push(question);
         plan.push((name, options));
     }
-    check_options(questions.iter().map(|question| question.options.len()).sum(), key.draws, card)?;
+    check_options(
+        questions.iter().map(|question| question.options.len()).sum(),
+        options.draws,
+        card,
+    )?;
     let asked = Asked {
         inputs: vec![Input::Decision { state, questions }],
         fields: vec!["questions".to_owned()],
-        key,
-        form: Form::Typed(Box::new(move |found, card| {
-            Ok(json(StatusCode::OK, &DecisionsAnswers::new(Plan(plan), found, card)?))
-        })),
+        options,
         stream: false,
     };
-    Ok((model, asked))
+    Ok((model, asked, Plan(plan)))
 }
 
 /// How much text of JSON values there is.
@@ -272,7 +272,7 @@ struct Budget<'a> {
 }
 
 impl<T> Words<T> {
-    fn each(
+    pub(super) fn each(
         &self,
         field: &str,
         mut text: impl FnMut(&T, &str) -> Result<String, Problem>,
@@ -552,7 +552,11 @@ struct LevelProbability {
 }
 
 impl DecisionsAnswers {
-    fn new(Plan(plan): Plan, found: Answered, card: &ClassifierCard) -> Result<Self, Problem> {
+    pub(super) fn new(
+        Plan(plan): Plan,
+        found: Answered,
+        card: &ClassifierCard,
+    ) -> Result<Self, Problem> {
         let input_tokens = found.iter().flatten().map(|answer| answer.tokens).sum();
         let (mut answers, mut wrong) = (Vec::with_capacity(plan.len()), None);
         let is_answered = found.iter().any(Result::is_ok);

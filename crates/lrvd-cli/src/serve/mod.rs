@@ -12,6 +12,7 @@
 //! | `request`, `answer`, `response` | bodies of requests and responses |
 //! | `typed` | what the routes for typed questions share |
 //! | `systemone`, `decisions` | those routes: requests and responses in the forms of their APIs |
+//! | `openai`, `completion` | requests and responses in the form of `OpenAI` for language models |
 //! | `stream` | a text that is sent token by token |
 //! | `encoding` | compressed bodies of requests |
 //! | `problem` | errors, in the form of the path's API |
@@ -27,11 +28,13 @@ mod adapters;
 mod answer;
 mod apis;
 mod app;
+mod completion;
 mod decisions;
 mod encoding;
 mod metrics;
 mod model;
 mod models;
+mod openai;
 mod problem;
 mod queue;
 mod request;
@@ -50,6 +53,8 @@ pub(crate) use server::Server;
 
 const CLASSIFY: &str = "/v1/classify";
 const GENERATE: &str = "/v1/generate";
+const COMPLETIONS: &str = "/v1/completions";
+const CHAT_COMPLETIONS: &str = "/v1/chat/completions";
 const SYSTEMONE: &str = "/v1/systemone";
 const DECISIONS: &str = "/v1/decisions";
 const MODELS: &str = "/v1/models";

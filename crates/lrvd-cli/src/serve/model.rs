@@ -6,7 +6,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use lrvd_bench::Result;
 use lrvd_bench::adapter::{
-    ContinuedToken, Generation, NEW_TOKENS, SavedClassifier, SavedLanguageModel, Withheld,
+    ContinuedToken, Generation, NEW_TOKENS, Prompt, SavedClassifier, SavedLanguageModel, Withheld,
 };
 use lrvd_bench::answers::AnswerSpace;
 use lrvd_bench::data::{self, Content, LanguageColumns};
@@ -17,7 +17,7 @@ use serde::Serialize;
 
 use super::answer::Answer;
 use super::problem::{Code, Problem};
-use super::{CLASSIFY, DECISIONS, GENERATE, SYSTEMONE};
+use super::{CHAT_COMPLETIONS, CLASSIFY, COMPLETIONS, DECISIONS, GENERATE, SYSTEMONE};
 
 /// Version of answers and of the model's description.
 pub(super) const SCHEMA_VERSION: u32 = 1;
@@ -46,7 +46,7 @@ pub(super) enum Input {
     /// Of a classifier: a text, a pair or a question.
     Text(data::Input),
     /// Of a language model.
-    Prompt(Content),
+    Prompt { prompt: Prompt, generation: Generation },
     /// Of a classifier that decides: typed questions about one state.
     Decision { state: String, questions: Vec<Question> },
 }
@@ -55,18 +55,19 @@ impl Input {
     /// How many texts it counts for in the queue and in the counts.
     pub(super) fn texts(&self) -> usize {
         match self {
-            Self::Text(_) | Self::Prompt(_) => 1,
+            Self::Text(_) | Self::Prompt { .. } => 1,
             Self::Decision { questions, .. } => questions.len(),
         }
     }
 }
 
-/// How texts are answered. Requests with one key can share a pass. A classifier reads draws and seed alone.
-pub(super) type Key = Generation;
-
-/// The key of a classifier.
-pub(super) fn drawn(draws: usize, seed: u64) -> Key {
-    Key { max_tokens: 0, draws, seed, sampling: None }
+/// Draws and seed of an answer. Requests with equal options can share a pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct AnswerOptions {
+    /// Draws that the answer is averaged over; 0 for the mean of the posterior.
+    pub(super) draws: usize,
+    /// Seed of the draws and of sampled tokens.
+    pub(super) seed: u64,
 }
 
 /// A saved model, with what requests get that name no draws and no seed.
@@ -117,38 +118,44 @@ impl Model {
         since.map_or(0, |since| since.as_secs())
     }
 
-    /// A question for the start, with the draws and the seed of requests that name none.
-    pub(super) fn first(&self) -> (Input, Key) {
-        match self {
-            Self::Classifier { saved, draws, seed, .. } => {
-                let info = &saved.info;
-                let choices: &[&str] = match info.goal.answers {
-                    AnswerSpace::Questions { .. } => {
-                        let (state, questions) =
-                            ("first".to_owned(), QuestionKind::ALL.map(simple).to_vec());
-                        return (Input::Decision { state, questions }, drawn(*draws, *seed));
-                    }
-                    AnswerSpace::Choice { .. } => &["one", "other"],
-                    _ => &[],
-                };
-                let pair = (info.pairs == Some(true)).then(|| "second".to_owned());
-                let choices = choices.iter().map(ToString::to_string).collect();
-                let input = data::Input { pair, choices, ..data::Input::text("first") };
-                (Input::Text(input), drawn(*draws, *seed))
-            }
-            Self::Language { draws, seed, .. } => {
-                let prompt = Content::Text { prompt: "first".to_owned(), completion: None };
-                (Input::Prompt(prompt), Key { max_tokens: 1, ..drawn(*draws, *seed) })
+    /// Options of requests that name no draws and no seed.
+    pub(super) fn options(&self) -> AnswerOptions {
+        match *self {
+            Self::Classifier { draws, seed, .. } | Self::Language { draws, seed, .. } => {
+                AnswerOptions { draws, seed }
             }
         }
     }
 
+    /// An input for the start.
+    pub(super) fn first(&self) -> Input {
+        let info = match self {
+            Self::Classifier { saved, .. } => &saved.info,
+            Self::Language { .. } => {
+                let prompt = Content::Text { prompt: "first".to_owned(), completion: None };
+                let generation = Generation { max_tokens: 1, ..Generation::default() };
+                return Input::Prompt { prompt: prompt.into(), generation };
+            }
+        };
+        let choices: &[&str] = match info.goal.answers {
+            AnswerSpace::Questions { .. } => {
+                let questions = QuestionKind::ALL.map(simple).to_vec();
+                return Input::Decision { state: "first".to_owned(), questions };
+            }
+            AnswerSpace::Choice { .. } => &["one", "other"],
+            _ => &[],
+        };
+        let pair = (info.pairs == Some(true)).then(|| "second".to_owned());
+        let choices = choices.iter().map(ToString::to_string).collect();
+        Input::Text(data::Input { pair, choices, ..data::Input::text("first") })
+    }
+
     /// Whether `input` can share a pass with others: the answer does not depend on those beside it.
-    pub(super) fn is_shared(&self, input: &Input, key: Key) -> bool {
+    pub(super) fn is_shared(&self, input: &Input, options: AnswerOptions) -> bool {
         match self {
             // The questions about a state share a pass with nothing else.
             Self::Classifier { .. } if matches!(input, Input::Decision { .. }) => false,
-            Self::Classifier { saved, .. } => saved.is_batch_free(key.draws),
+            Self::Classifier { saved, .. } => saved.is_batch_free(options.draws),
             // A text is then the one of `lrvd generate`, to the bit, and does not wait for the longest of several.
             Self::Language { .. } => false,
         }
@@ -159,7 +166,7 @@ impl Model {
     pub(super) fn answer(
         &self,
         inputs: &[Input],
-        key: Key,
+        AnswerOptions { draws, seed }: AnswerOptions,
         go_on: &mut dyn FnMut(&[ContinuedToken]) -> bool,
     ) -> Result<Vec<Answer>> {
         match self {
@@ -168,17 +175,16 @@ impl Model {
                 let watch = |_| (go_on.borrow_mut())(&[]);
                 // Alone: it is not shared.
                 if let [Input::Decision { state, questions }] = inputs {
-                    let (draws, seed) = (key.draws, key.seed);
                     let decided = saved.decide(state, questions, draws, seed, Some(&watch))?;
                     return Ok(vec![Answer::Decided(decided)]);
                 }
                 let texts = inputs.iter().filter_map(|input| match input {
                     Input::Text(text) => Some(text.clone()),
-                    Input::Prompt(_) | Input::Decision { .. } => None,
+                    Input::Prompt { .. } | Input::Decision { .. } => None,
                 });
-                let (texts, draws): (Vec<data::Input>, _) = (texts.collect(), key.draws);
+                let texts: Vec<data::Input> = texts.collect();
                 let withheld = saved.withheld(*limit, draws)?;
-                let found = saved.predict_while(&texts, draws, key.seed, 0, Some(&watch))?;
+                let found = saved.predict_while(&texts, draws, seed, 0, Some(&watch))?;
                 let labels = &saved.info.goal.answers.names();
                 let beside = found.into_iter().zip(&texts);
                 let answer = |(found, text): (_, &data::Input)| {
@@ -187,11 +193,19 @@ impl Model {
                 Ok(beside.map(answer).collect())
             }
             Self::Language { saved, .. } => {
-                let prompts = inputs.iter().filter_map(|input| match input {
-                    Input::Prompt(prompt) => Some(prompt.clone()),
-                    Input::Text(_) | Input::Decision { .. } => None,
-                });
-                let found = saved.generate(&prompts.collect::<Vec<_>>(), 0, &key, go_on)?;
+                let mut found = Vec::with_capacity(inputs.len());
+                for input in inputs {
+                    if let Input::Prompt { prompt, generation } = input {
+                        let prompt = std::slice::from_ref(prompt);
+                        found.extend(saved.generate(
+                            prompt,
+                            0,
+                            (draws, seed),
+                            generation,
+                            go_on,
+                        )?);
+                    }
+                }
                 Ok(found.into_iter().map(Answer::Text).collect())
             }
         }
@@ -237,7 +251,7 @@ impl Card {
             Self::Classifier(card) if card.kind == Kind::Decisions => &[SYSTEMONE, DECISIONS],
             Self::Classifier(card) if card.decides => &[CLASSIFY, SYSTEMONE, DECISIONS],
             Self::Classifier(_) => &[CLASSIFY],
-            Self::Language(_) => &[GENERATE],
+            Self::Language(_) => &[GENERATE, COMPLETIONS, CHAT_COMPLETIONS],
         }
     }
 
@@ -362,13 +376,17 @@ impl ClassifierCard {
         }
     }
 
-    /// What to draw for a request.
-    pub(super) fn key(&self, draws: Option<usize>, asked: Option<u64>) -> Result<Key, Problem> {
+    /// Options of a request, or the error that names the wrong one.
+    pub(super) fn options(
+        &self,
+        draws: Option<usize>,
+        asked: Option<u64>,
+    ) -> Result<AnswerOptions, Problem> {
         let draws = draws.unwrap_or(self.draws);
         if !self.allowed_draws.contains(&draws) {
             return Err(Problem::draws(draws, &self.allowed()));
         }
-        Ok(drawn(draws, seed(asked, self.seed)?))
+        Ok(AnswerOptions { draws, seed: seed(asked, self.seed)? })
     }
 
     /// The numbers of draws in words.
@@ -411,6 +429,8 @@ pub(super) struct LanguageCard {
     pub(super) max_draws: usize,
     /// Seed of the draws and of drawn tokens where a request names none.
     pub(super) seed: u64,
+    /// Most prompts of a request.
+    pub(super) max_texts: usize,
     /// Most bytes of a request.
     pub(super) max_bytes: usize,
 }
@@ -433,24 +453,17 @@ impl LanguageCard {
             draws,
             max_draws: if model.has_posterior() { limits.max_draws } else { 0 },
             seed,
+            max_texts: limits.max_texts,
             max_bytes: limits.max_bytes,
         })
     }
 
-    /// How to answer a request.
-    pub(super) fn key(
+    /// Options of a request, or the error that names the wrong one.
+    pub(super) fn options(
         &self,
-        max_tokens: Option<usize>,
         draws: Option<usize>,
         asked: Option<u64>,
-        sampling: Option<(f64, f64)>,
-    ) -> Result<Key, Problem> {
-        let max_tokens = max_tokens.unwrap_or(self.tokens);
-        if !(1..=self.max_tokens).contains(&max_tokens) {
-            let most = self.max_tokens;
-            let message = format!("{max_tokens} new tokens, expected 1 to {most}");
-            return Err(Problem::at(Code::MaxTokensOutOfRange, "max_tokens", message));
-        }
+    ) -> Result<AnswerOptions, Problem> {
         let draws = draws.unwrap_or(self.draws);
         if draws > self.max_draws {
             return Err(Problem::draws(
@@ -461,15 +474,28 @@ impl LanguageCard {
                 },
             ));
         }
-        let key = Key { max_tokens, draws, seed: seed(asked, self.seed)?, sampling };
-        key.check().map_err(|error| {
+        Ok(AnswerOptions { draws, seed: seed(asked, self.seed)? })
+    }
+
+    /// Checks sampling and the number of new tokens, at least `least`, which `field` holds.
+    pub(super) fn check(
+        &self,
+        generation: &Generation,
+        least: usize,
+        field: &str,
+    ) -> Result<(), Problem> {
+        let (found, most) = (generation.max_tokens, self.max_tokens);
+        if !(least..=most).contains(&found) {
+            let message = format!("{found} new tokens, expected {least} to {most}");
+            return Err(Problem::at(Code::MaxTokensOutOfRange, field, message));
+        }
+        generation.check().map_err(|error| {
             let field = match &error {
                 lrvd_burn::core::Error::OutOfRange { name, .. } => *name,
                 _ => "body",
             };
             Problem::at(Code::InvalidField, field, error)
-        })?;
-        Ok(key)
+        })
     }
 }
 

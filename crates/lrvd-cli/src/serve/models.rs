@@ -28,7 +28,7 @@ pub(super) struct Served {
 impl Served {
     /// `model`, which must be able to answer by the draws that it has by default.
     pub(super) fn new(name: Option<String>, model: Model, limits: &Limits) -> Result<Self> {
-        let (draws, most) = (model.first().1.draws, limits.max_draws);
+        let (draws, most) = (model.options().draws, limits.max_draws);
         if draws > most {
             bail!("{draws} draws are more than a request may ask for; raise `--max-draws`, {most}");
         }

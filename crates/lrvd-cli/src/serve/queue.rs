@@ -12,7 +12,7 @@ use tracing::debug;
 
 use super::answer::Answer;
 use super::metrics::Metrics;
-use super::model::{Input, Key};
+use super::model::{AnswerOptions, Input};
 use super::models::Served;
 use super::problem::{Code, Problem};
 
@@ -32,7 +32,7 @@ pub(super) struct Job<M = Served> {
     pub(super) model: Arc<M>,
     /// At least one.
     pub(super) inputs: Vec<Input>,
-    pub(super) key: Key,
+    pub(super) options: AnswerOptions,
     /// Closed by a client that has gone or timed out.
     pub(super) reply: Sender<Reply>,
     /// Where the tokens of a text go as they come, no more than the request asks for; closed after the reply.
@@ -106,27 +106,28 @@ impl<M> Queue<M> {
 
     /// Waits for the next batch; `None` once the queue is closed and empty.
     ///
-    /// It is the job that has waited longest and, if `is_shared` says that its inputs allow that under its key, those of the
-    /// others to the same model of which it says the same, with the same key, in order, that fit within `most` texts.
+    /// It is the job that has waited longest and, if `is_shared` says that its inputs allow that with its options, those of the
+    /// others to the same model of which it says the same, with equal options, in order, that fit within `most` texts.
     pub(super) fn take(
         &self,
         most: usize,
-        is_shared: impl Fn(&M, &Input, Key) -> bool,
+        is_shared: impl Fn(&M, &Input, AnswerOptions) -> bool,
     ) -> Option<Vec<Job<M>>> {
         let shares =
-            |job: &Job<M>| job.inputs.iter().all(|input| is_shared(&job.model, input, job.key));
+            |job: &Job<M>| job.inputs.iter().all(|input| is_shared(&job.model, input, job.options));
         let mut waiting = self.lock();
         loop {
             waiting.forget();
             if let Some(first) = waiting.jobs.pop_front() {
-                let (model, key) = (Arc::clone(&first.model), first.key);
+                let model = Arc::clone(&first.model);
+                let options = first.options;
                 let mut room = if shares(&first) { most } else { 0 };
                 room = room.saturating_sub(first.texts());
                 let mut batch = vec![first];
                 let mut next = 0;
                 while room > 0 && next < waiting.jobs.len() {
                     let job = &waiting.jobs[next];
-                    let is_alike = Arc::ptr_eq(&job.model, &model) && job.key == key;
+                    let is_alike = Arc::ptr_eq(&job.model, &model) && job.options == options;
                     if is_alike && job.texts() <= room && shares(job) {
                         room -= job.texts();
                         batch.extend(waiting.jobs.remove(next));
@@ -135,7 +136,7 @@ impl<M> Queue<M> {
                     }
                 }
                 waiting.texts -= batch.iter().map(Job::texts).sum::<usize>();
-                debug!(jobs = batch.len(), draws = key.draws, waiting = waiting.texts, "taken");
+                debug!(jobs = batch.len(), draws = options.draws, waiting = waiting.texts, "taken");
                 return Some(batch);
             }
             if waiting.closed {
@@ -161,29 +162,29 @@ pub(super) fn work<M>(
     queue: &Queue<M>,
     metrics: &Metrics,
     most: usize,
-    is_shared: impl Fn(&M, &Input, Key) -> bool,
+    is_shared: impl Fn(&M, &Input, AnswerOptions) -> bool,
     mut answer: impl FnMut(
         &M,
         &[Input],
-        Key,
+        AnswerOptions,
         &mut dyn FnMut(&[ContinuedToken]) -> bool,
     ) -> Result<Vec<Answer>, Fault>,
 ) {
-    let mut attempt = |first: &Job<M>,
-                       inputs: &[Input],
-                       follow: &dyn Fn(&[ContinuedToken]) -> bool| {
-        metrics.batches.inc();
-        metrics.batched.inc_by(inputs.iter().map(Input::texts).sum::<usize>() as u64);
-        let begun = Instant::now();
-        let mut go_on = |tokens: &[ContinuedToken]| {
-            metrics.tokens.inc_by(tokens.len() as u64);
-            follow(tokens)
+    let mut attempt =
+        |first: &Job<M>, inputs: &[Input], follow: &dyn Fn(&[ContinuedToken]) -> bool| {
+            metrics.batches.inc();
+            metrics.batched.inc_by(inputs.iter().map(Input::texts).sum::<usize>() as u64);
+            let begun = Instant::now();
+            let mut go_on = |tokens: &[ContinuedToken]| {
+                metrics.tokens.inc_by(tokens.len() as u64);
+                follow(tokens)
+            };
+            let answered = catch_unwind(AssertUnwindSafe(|| {
+                answer(&first.model, inputs, first.options, &mut go_on)
+            }));
+            metrics.batch_seconds.inc_by(begun.elapsed().as_secs_f64());
+            answered.unwrap_or(Err(Fault::Model))
         };
-        let answered =
-            catch_unwind(AssertUnwindSafe(|| answer(&first.model, inputs, first.key, &mut go_on)));
-        metrics.batch_seconds.inc_by(begun.elapsed().as_secs_f64());
-        answered.unwrap_or(Err(Fault::Model))
-    };
     let mut ask = |first: &Job<M>, inputs: &[Input], follow: &dyn Fn(&[ContinuedToken]) -> bool| {
         let mut found = vec![attempt(first, inputs, follow)];
         if found[0].is_err() && inputs.len() > 1 && follow(&[]) {
@@ -196,10 +197,10 @@ pub(super) fn work<M>(
         found.into_iter().flat_map(each).collect::<Vec<_>>()
     };
     while let Some(jobs) = queue.take(most, &is_shared) {
-        // Model and key of all.
+        // Model and options of all.
         let Some(first) = jobs.first() else { continue };
         let inputs: Vec<Input> = jobs.iter().flat_map(|job| job.inputs.clone()).collect();
-        let shares = |input: &Input| is_shared(&first.model, input, first.key);
+        let shares = |input: &Input| is_shared(&first.model, input, first.options);
         let size = if inputs.iter().all(shares) { most } else { 1 };
         let follow = |tokens: &[ContinuedToken]| {
             for said in jobs.iter().filter_map(|job| job.tokens.as_ref()) {
@@ -235,8 +236,8 @@ mod tests {
 
     use super::*;
 
-    const MEAN: Key = Key { max_tokens: 0, draws: 0, seed: 1, sampling: None };
-    const DRAWN: Key = Key { draws: 3, ..MEAN };
+    const MEAN: AnswerOptions = AnswerOptions { draws: 0, seed: 1 };
+    const DRAWN: AnswerOptions = AnswerOptions { draws: 3, ..MEAN };
 
     /// Puts in a job of `texts` texts that are called `NAME 0`, `NAME 1` and so on, to `model`.
     fn push_to(
@@ -244,12 +245,12 @@ mod tests {
         model: &Arc<()>,
         name: &str,
         texts: usize,
-        key: Key,
+        options: AnswerOptions,
     ) -> Result<Receiver<Reply>, Code> {
         let (reply, receiver) = channel();
         let input = |i| Input::Text(data::Input::text(format!("{name} {i}")));
         let (model, inputs) = (Arc::clone(model), (0..texts).map(input).collect());
-        let job = Job { model, inputs, key, reply, tokens: None };
+        let job = Job { model, inputs, options, reply, tokens: None };
         queue.push(job).map_err(|problem| problem.code)?;
         Ok(receiver)
     }
@@ -257,14 +258,19 @@ mod tests {
     static ONLY: LazyLock<Arc<()>> = LazyLock::new(Arc::default);
 
     /// The same to the only model.
-    fn push(queue: &Queue<()>, name: &str, n: usize, key: Key) -> Result<Receiver<Reply>, Code> {
-        push_to(queue, &ONLY, name, n, key)
+    fn push(
+        queue: &Queue<()>,
+        name: &str,
+        n: usize,
+        options: AnswerOptions,
+    ) -> Result<Receiver<Reply>, Code> {
+        push_to(queue, &ONLY, name, n, options)
     }
 
     fn text(input: &Input) -> &str {
         match input {
             Input::Text(input) => &input.text,
-            Input::Prompt(_) | Input::Decision { .. } => "",
+            Input::Prompt { .. } | Input::Decision { .. } => "",
         }
     }
 
@@ -286,31 +292,37 @@ mod tests {
     /// How many answers there were, or what failed.
     type Counted = Result<usize, (usize, Fault)>;
 
-    /// Texts and draws of each call, and the replies, to jobs of the given names, sizes and keys.
-    fn worked(jobs: &[(&str, usize, Key)], is_shared: bool) -> (Vec<(usize, usize)>, Vec<Counted>) {
+    /// Texts and draws of each call, and the replies, to jobs of the given names, sizes and options.
+    fn worked(
+        jobs: &[(&str, usize, AnswerOptions)],
+        is_shared: bool,
+    ) -> (Vec<(usize, usize)>, Vec<Counted>) {
         let queue = Queue::new(100);
-        let put = |(name, texts, key): &(&str, usize, Key)| push(&queue, name, *texts, *key);
+        let put = |(name, texts, options): &(&str, usize, AnswerOptions)| {
+            push(&queue, name, *texts, *options)
+        };
         let replies: Vec<_> = jobs.iter().map(|job| put(job).unwrap()).collect();
         queue.close();
         let mut calls = Vec::new();
-        let answer =
-            |(): &(), inputs: &[Input], key: Key, _: &mut dyn FnMut(&[ContinuedToken]) -> bool| {
-                calls.push((inputs.len(), key.draws));
-                assert!(inputs.iter().all(|input| text(input) != "panic 0"), "as asked");
-                if inputs.iter().any(|input| text(input) == "odd 1") {
-                    return Err(Fault::Text("odd".to_owned()));
-                }
-                let score =
-                    || RowAnswer::Score { score: 0.5, interval: None, draws_deviation: None };
-                Ok(inputs.iter().map(|_| Answer::new(score(), &[], &[], 0, None)).collect())
-            };
+        let answer = |(): &(),
+                      inputs: &[Input],
+                      options: AnswerOptions,
+                      _: &mut dyn FnMut(&[ContinuedToken]) -> bool| {
+            calls.push((inputs.len(), options.draws));
+            assert!(inputs.iter().all(|input| text(input) != "panic 0"), "as asked");
+            if inputs.iter().any(|input| text(input) == "odd 1") {
+                return Err(Fault::Text("odd".to_owned()));
+            }
+            let score = || RowAnswer::Score { score: 0.5, interval: None, draws_deviation: None };
+            Ok(inputs.iter().map(|_| Answer::new(score(), &[], &[], 0, None)).collect())
+        };
         work(&queue, &Metrics::default(), 4, |(), _, _| is_shared, answer);
         let read = |mut reply: Receiver<Reply>| reply.try_recv().unwrap().map(|all| all.len());
         (calls, replies.into_iter().map(read).collect())
     }
 
     #[test]
-    fn requests_of_one_key_share_calls_and_the_oldest_is_never_passed_over() {
+    fn requests_with_equal_options_share_calls_and_the_oldest_is_never_passed_over() {
         let jobs =
             [("a", 2, MEAN), ("b", 1, DRAWN), ("c", 3, MEAN), ("d", 1, MEAN), ("e", 9, DRAWN)];
         let (calls, replies) = worked(&jobs, true);
@@ -321,7 +333,7 @@ mod tests {
         assert_eq!((calls, replies), (vec![(1, 0); 3], vec![Ok(1), Ok(2)]));
     }
 
-    /// Typed questions count each, and share no pass, not even with texts of their key.
+    /// Typed questions count each, and share no pass, not even with texts of their options.
     #[test]
     fn typed_questions_count_as_texts_and_are_asked_alone() {
         let asked = |n: usize| {
@@ -339,7 +351,7 @@ mod tests {
             let (reply, receiver) = channel();
             replies.push(receiver);
             let (model, inputs) = (Arc::clone(&ONLY), vec![asked(n)]);
-            let job = Job { model, inputs, key: MEAN, reply, tokens: None };
+            let job = Job { model, inputs, options: MEAN, reply, tokens: None };
             queue.push(job).map_err(|problem| problem.code)
         };
         assert_eq!(decide(2), Ok(()));
@@ -373,7 +385,7 @@ mod tests {
         let mut calls = Vec::new();
         let answer = |(): &(),
                       inputs: &[Input],
-                      _: Key,
+                      _: AnswerOptions,
                       go_on: &mut dyn FnMut(&[ContinuedToken]) -> bool| {
             calls.push((text(&inputs[0]).to_owned(), inputs.len()));
             assert!(go_on(&[]));

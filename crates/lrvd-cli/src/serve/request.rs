@@ -7,9 +7,8 @@ use std::marker::PhantomData;
 use axum::body::Bytes;
 use axum::extract::rejection::BytesRejection;
 use axum::http::{HeaderMap, StatusCode, header};
-use axum::response::Response;
-use lrvd_bench::adapter::{Decided, Generation};
-use lrvd_bench::data::{self, Content, Invalid};
+use lrvd_bench::adapter::Generation;
+use lrvd_bench::data::{self, Content};
 use lrvd_bench::language::{Message, Role};
 use lrvd_bench::whole_json;
 use schemars::JsonSchema;
@@ -17,7 +16,7 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, DeserializeOwned, Deserializer, MapAccess, Visitor};
 
 use super::encoding::decoded;
-use super::model::{ClassifierCard, Input, Key, Kind, LanguageCard};
+use super::model::{AnswerOptions, ClassifierCard, Input, Kind, LanguageCard};
 use super::problem::{Code, Problem};
 
 /// A request that can be answered.
@@ -26,25 +25,10 @@ pub(super) struct Asked {
     pub(super) inputs: Vec<Input>,
     /// The field of each of them, as the client wrote it.
     pub(super) fields: Vec<String>,
-    pub(super) key: Key,
-    pub(super) form: Form,
+    pub(super) options: AnswerOptions,
     /// Whether tokens are sent as they come.
     pub(super) stream: bool,
 }
-
-/// Whose form the answers have.
-pub(super) enum Form {
-    Own,
-    /// That of an API for typed questions.
-    Typed(WriteDecided),
-}
-
-/// The answers to the questions of one request, and what is wrong with those that have none.
-pub(super) type Answered = Vec<Result<Decided, Invalid>>;
-
-/// Writes them. Where no question has an answer, that is the problem of the first.
-pub(super) type WriteDecided =
-    Box<dyn FnOnce(Answered, &ClassifierCard) -> Result<Response, Problem> + Send>;
 
 /// The body of a request, which must be called JSON, without its compression.
 pub(super) fn text_of(
@@ -146,7 +130,7 @@ pub(super) fn filled(text: &str, field: impl FnOnce() -> String) -> Result<(), P
 }
 
 /// Two fields that exclude each other.
-fn clash(field: &str, other: &str) -> Problem {
+pub(super) fn clash(field: &str, other: &str) -> Problem {
     let message = format!("`{field}` beside `{other}`: expected one of them");
     Problem::at(Code::InvalidField, field, message)
 }
@@ -222,7 +206,7 @@ impl ClassifyRequest {
             let message = format!("{} texts, expected at most {}", inputs.len(), card.max_texts);
             return Err(Problem::at(Code::TooManyTexts, "inputs", message));
         }
-        let key = card.key(draws, seed)?;
+        let options = card.options(draws, seed)?;
         // As the client wrote it.
         let field = |index: usize, name: &str| {
             if listed { format!("inputs[{index}].{name}") } else { name.to_owned() }
@@ -259,7 +243,7 @@ impl ClassifyRequest {
         }
         let fields = (0..inputs.len()).map(|index| field(index, "text")).collect();
         let inputs = inputs.into_iter().map(Input::Text).collect();
-        Ok(Asked { inputs, fields, key, form: Form::Own, stream: false })
+        Ok(Asked { inputs, fields, options, stream: false })
     }
 }
 
@@ -308,8 +292,8 @@ struct Said {
 }
 
 impl GenerateRequest {
-    /// What is asked of the model of `card`.
-    pub(super) fn check(self, card: &LanguageCard) -> Result<Asked, Problem> {
+    /// What is asked of the model of `card`, and temperature and `top_p`.
+    pub(super) fn check(self, card: &LanguageCard) -> Result<(Asked, Option<(f64, f64)>), Problem> {
         let Self { prompt, messages, max_tokens, draws, seed, temperature, top_p, stream, .. } =
             self;
         let (field, content) = match (prompt, messages) {
@@ -333,13 +317,15 @@ impl GenerateRequest {
             }
         };
         let sampling = Generation::sampling(temperature, top_p);
-        let key = card.key(max_tokens, draws, seed, sampling)?;
-        Ok(Asked {
-            inputs: vec![Input::Prompt(content)],
+        let max_tokens = max_tokens.unwrap_or(card.tokens);
+        let generation = Generation { max_tokens, sampling, ..Generation::default() };
+        card.check(&generation, 1, "max_tokens")?;
+        let asked = Asked {
+            options: card.options(draws, seed)?,
+            inputs: vec![Input::Prompt { prompt: content.into(), generation }],
             fields: vec![field.to_owned()],
-            key,
-            form: Form::Own,
             stream: stream == Some(true),
-        })
+        };
+        Ok((asked, sampling))
     }
 }

@@ -1,36 +1,64 @@
-//! Bodies of responses.
+//! Bodies of responses, and the form that each has.
 
+use axum::body::Bytes;
 use axum::http::StatusCode;
 use axum::response::Response;
-use lrvd_bench::adapter::Continuation;
+use lrvd_bench::adapter::{Continuation, ContinuedToken};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::answer::Answer;
-use super::model::{Card, Key, SCHEMA_VERSION};
+use super::completion::CompletionPlan;
+use super::decisions::{self, DecisionsAnswers};
+use super::model::{AnswerOptions, Card, SCHEMA_VERSION};
 use super::problem::{Problem, json};
-use super::request::{Answered, Form};
+use super::systemone::{self, SystemoneAnswers};
+use super::typed::Answered;
 
-/// The response to one request, whose texts the model of `card` answered with one key.
+/// Form of a response, with the parts of the request that are written into it.
+#[derive(Debug)]
+pub(super) enum Form {
+    Classes,
+    Texts {
+        /// Temperature and `top_p`.
+        sampling: Option<(f64, f64)>,
+    },
+    Systemone(systemone::Plan),
+    Decisions(decisions::Plan),
+    Openai(CompletionPlan),
+}
+
+/// The response to one request, whose texts the model of `card` answered with one set of options.
 pub(super) fn respond(
     card: &Card,
     form: Form,
     answers: Vec<Answer>,
-    key: Key,
+    AnswerOptions { draws, seed }: AnswerOptions,
 ) -> Result<Response, Problem> {
-    let (schema_version, Key { draws, seed, sampling, .. }) = (SCHEMA_VERSION, key);
-    Ok(match (card, form) {
-        (Card::Classifier(card), Form::Typed(write)) => return write(decided(answers), card),
-        (Card::Classifier(_), Form::Own) => {
+    let schema_version = SCHEMA_VERSION;
+    let write = match (form, card) {
+        (Form::Classes, _) => {
             json(StatusCode::OK, &ClassifierAnswers { schema_version, seed, answers })
         }
-        (Card::Language(_), _) => {
+        (Form::Texts { sampling }, _) => {
             let (temperature, top_p) = sampling.unzip();
             let texts = answers;
             let body = LanguageAnswers { schema_version, draws, seed, temperature, top_p, texts };
             json(StatusCode::OK, &body)
         }
-    })
+        (Form::Systemone(plan), Card::Classifier(card)) => {
+            json(StatusCode::OK, &SystemoneAnswers::new(plan, decided(answers), card)?)
+        }
+        (Form::Decisions(plan), Card::Classifier(card)) => {
+            json(StatusCode::OK, &DecisionsAnswers::new(plan, decided(answers), card)?)
+        }
+        (Form::Openai(plan), _) => plan.respond(texts(answers)),
+        // A request is read for a model of its kind.
+        (Form::Systemone(_) | Form::Decisions(_), Card::Language(_)) => {
+            return Err(Problem::internal());
+        }
+    };
+    Ok(write)
 }
 
 /// The answers to the questions of one request.
@@ -40,6 +68,55 @@ fn decided(answers: Vec<Answer>) -> Answered {
         _ => None,
     });
     all.flatten().collect()
+}
+
+/// The texts of one request.
+pub(super) fn texts(answers: Vec<Answer>) -> Vec<Continuation> {
+    let all = answers.into_iter().filter_map(|answer| match answer {
+        Answer::Text(text) => Some(text),
+        _ => None,
+    });
+    all.collect()
+}
+
+impl Form {
+    /// Event before the first token of a stream.
+    pub(super) fn start_event(&self) -> Option<Bytes> {
+        match self {
+            Self::Openai(plan) => plan.start_event(),
+            _ => None,
+        }
+    }
+
+    pub(super) fn token_event(&mut self, token: &ContinuedToken) -> Bytes {
+        match self {
+            Self::Openai(plan) => plan.token_event(token),
+            _ => event("token", token),
+        }
+    }
+
+    /// Events behind the last token.
+    pub(super) fn end_event(&self, text: Continuation, options: AnswerOptions) -> Bytes {
+        match self {
+            Self::Openai(plan) => plan.end_event(text),
+            Self::Texts { sampling } => event("answer", &Summary::new(text, options, *sampling)),
+            _ => self.error_event(Problem::internal()),
+        }
+    }
+
+    /// Event in place of the end.
+    pub(super) fn error_event(&self, problem: Problem) -> Bytes {
+        match self {
+            Self::Openai(plan) => plan.error_event(&problem),
+            _ => event("error", &problem.event()),
+        }
+    }
+}
+
+/// One event; the JSON has no line ends.
+fn event(name: &str, data: &impl Serialize) -> Bytes {
+    let data = serde_json::to_string(data).unwrap_or_default();
+    format!("event: {name}\ndata: {data}\n\n").into()
 }
 
 /// Answers to the texts of one request, in their order.
@@ -89,7 +166,11 @@ pub(super) struct Summary {
 }
 
 impl Summary {
-    pub(super) fn new(found: Continuation, key: Key) -> Self {
+    fn new(
+        found: Continuation,
+        AnswerOptions { draws, seed }: AnswerOptions,
+        sampling: Option<(f64, f64)>,
+    ) -> Self {
         let Continuation {
             text,
             tokens,
@@ -97,12 +178,13 @@ impl Summary {
             stopped,
             context_full,
             mean_log_probability,
+            ..
         } = found;
-        let (temperature, top_p) = key.sampling.unzip();
+        let (temperature, top_p) = sampling.unzip();
         Self {
             schema_version: SCHEMA_VERSION,
-            draws: key.draws,
-            seed: key.seed,
+            draws,
+            seed,
             temperature,
             top_p,
             text,

@@ -26,7 +26,7 @@ use super::models::Served;
 use super::problem::{Code, Problem, json, write};
 use super::queue::Job;
 use super::request::{Asked, check_head, text_of};
-use super::response::respond;
+use super::response::{Form, respond};
 use super::share::share;
 use super::stream::{Streamed, stream};
 use super::systemone::ModelList;
@@ -145,19 +145,19 @@ async fn ask(
         return ([(header::ALLOW, "POST")], not_allowed()).into_response();
     }
     let body = text_of(&headers, body, app.limits.max_bytes);
-    let (model, asked) = match body.and_then(|body| (api.read)(&body, &app.models)) {
+    let (model, asked, form) = match body.and_then(|body| (api.read)(&body, &app.models)) {
         Ok(found) => found,
         Err(problem) => return problem.into_response(),
     };
     let size = Size {
         model: model.card.name().to_owned(),
         texts: asked.inputs.iter().map(Input::texts).sum(),
-        draws: asked.key.draws,
+        draws: asked.options.draws,
     };
     let answered = if asked.stream {
-        stream(&app, model, asked, begun).await
+        stream(&app, model, asked, form, begun).await
     } else {
-        whole(&app, model, asked, begun).await
+        whole(&app, model, asked, form, begun).await
     };
     let mut response = answered.unwrap_or_else(Problem::into_response);
     response.extensions_mut().insert(size);
@@ -169,15 +169,16 @@ async fn whole(
     app: &App,
     model: Arc<Served>,
     asked: Asked,
+    form: Form,
     begun: Instant,
 ) -> Result<Response, Problem> {
-    let Asked { inputs, fields, key, form, .. } = asked;
+    let Asked { inputs, fields, options, .. } = asked;
     let (reply, ended) = channel();
-    let job = Job { model: Arc::clone(&model), inputs, key, reply, tokens: None };
+    let job = Job { model: Arc::clone(&model), inputs, options, reply, tokens: None };
     app.queue(&model).push(job)?;
     let answers = answered(ended.await, fields)?;
     app.count(&answers, begun);
-    respond(&model.card, form, answers, key)
+    respond(&model.card, form, answers, options)
 }
 
 async fn admit(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {

@@ -87,9 +87,9 @@ impl Server {
         let Self { runtime, listener, access, limits } = self;
         let serve = |(name, model): (Option<String>, Model)| {
             let served = Served::new(name, model, &limits)?;
-            let (first, key) = served.model.first();
+            let (first, options) = (served.model.first(), served.model.options());
             // What cannot answer says so now.
-            let answered = served.model.answer(&[first], key, &mut |_| true);
+            let answered = served.model.answer(&[first], options, &mut |_| true);
             let name = served.card.name();
             answered.map_err(|error| anyhow!("the model `{name}` does not answer: {error}"))?;
             Ok(served)
@@ -106,9 +106,9 @@ impl Server {
                 queue,
                 &app.metrics,
                 limits.batch_size,
-                |served: &Served, input, key| served.model.is_shared(input, key),
-                |served, inputs, key, go_on| {
-                    let answered = served.model.answer(inputs, key, go_on);
+                |served: &Served, input, options| served.model.is_shared(input, options),
+                |served, inputs, options, go_on| {
+                    let answered = served.model.answer(inputs, options, go_on);
                     answered.map_err(|error| fault(&error, printer))
                 },
             );

@@ -12,19 +12,18 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use hyper::body::Frame;
 use lrvd_bench::adapter::ContinuedToken;
-use serde::Serialize;
 use tokio::sync::mpsc::{Receiver, Sender, UnboundedReceiver, channel, unbounded_channel};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use super::answer::Answer;
 use super::app::{App, answered};
-use super::model::Key;
+use super::model::AnswerOptions;
 use super::models::Served;
 use super::problem::{Code, Problem};
 use super::queue::{Job, Reply};
 use super::request::Asked;
-use super::response::Summary;
+use super::response::{Form, texts};
 
 /// Marks a response whose body continues after it.
 #[derive(Clone, Copy)]
@@ -54,12 +53,13 @@ pub(super) async fn stream(
     app: &Arc<App>,
     model: Arc<Served>,
     asked: Asked,
+    form: Form,
     begun: Instant,
 ) -> Result<Response, Problem> {
-    let Asked { inputs, fields, key, .. } = asked;
+    let Asked { inputs, fields, options, .. } = asked;
     let (reply, mut ended) = oneshot::channel();
     let (said, mut tokens) = unbounded_channel();
-    let job = Job { model: Arc::clone(&model), inputs, key, reply, tokens: Some(said) };
+    let job = Job { model: Arc::clone(&model), inputs, options, reply, tokens: Some(said) };
     app.queue(&model).push(job)?;
     let first = tokens.recv().await;
     let early = match first {
@@ -67,8 +67,8 @@ pub(super) async fn stream(
         None => Some(answered((&mut ended).await, fields.clone())?),
     };
     let (events, body) = channel(EVENTS);
-    let telling = Telling { app: Arc::clone(app), events, key, begun };
-    tokio::spawn(async move { telling.tell(first, tokens, early, ended, fields).await });
+    let stream = EventStream { app: Arc::clone(app), events, form, options, begun };
+    tokio::spawn(stream.send(first, tokens, early, ended, fields));
     let headers = [
         (header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream")),
         (header::CACHE_CONTROL, HeaderValue::from_static("no-cache")),
@@ -76,16 +76,17 @@ pub(super) async fn stream(
     Ok((StatusCode::OK, headers, Extension(Streamed), Body::new(Events(body))).into_response())
 }
 
-struct Telling {
+struct EventStream {
     app: Arc<App>,
     events: Sender<Bytes>,
-    key: Key,
+    form: Form,
+    options: AnswerOptions,
     begun: Instant,
 }
 
-impl Telling {
-    async fn tell(
-        &self,
+impl EventStream {
+    async fn send(
+        mut self,
         first: Option<ContinuedToken>,
         mut tokens: UnboundedReceiver<ContinuedToken>,
         early: Option<Vec<Answer>>,
@@ -97,9 +98,14 @@ impl Telling {
             let message = format!("no further token within {} s", limit.as_secs());
             Problem::new(Code::Timeout, message)
         };
+        if let Some(start) = self.form.start_event()
+            && self.events.send(start).await.is_err()
+        {
+            return;
+        }
         let mut next = Ok(first);
         while let Ok(Some(token)) = next {
-            if self.events.send(event("token", &token)).await.is_err() {
+            if self.events.send(self.form.token_event(&token)).await.is_err() {
                 // The client has gone; so does the reply, which the model checks.
                 return;
             }
@@ -116,19 +122,13 @@ impl Telling {
         let last = match found {
             Ok(answers) => {
                 self.app.count(&answers, self.begun);
-                match answers.into_iter().next() {
-                    Some(Answer::Text(text)) => event("answer", &Summary::new(text, self.key)),
-                    _ => event("error", &Problem::internal().event()),
+                match texts(answers).into_iter().next() {
+                    Some(text) => self.form.end_event(text, self.options),
+                    None => self.form.error_event(Problem::internal()),
                 }
             }
-            Err(problem) => event("error", &problem.event()),
+            Err(problem) => self.form.error_event(problem),
         };
         let _ = self.events.send(last).await;
     }
-}
-
-/// One event; the JSON has no line ends.
-fn event(name: &str, data: &impl Serialize) -> Bytes {
-    let data = serde_json::to_string(data).unwrap_or_default();
-    format!("event: {name}\ndata: {data}\n\n").into()
 }

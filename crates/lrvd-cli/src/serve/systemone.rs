@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use axum::http::StatusCode;
 use lrvd_bench::Unique;
 use lrvd_bench::adapter::Decided;
 use lrvd_bench::data::{Invalid, Question, QuestionKind, state};
@@ -15,13 +14,13 @@ use super::SYSTEMONE;
 use super::answer::in_order;
 use super::model::{ClassifierCard, Input};
 use super::models::{Models, Served};
-use super::problem::{Code, Detail, Problem, json};
-use super::request::{Answered, Asked, Form, parsed};
-use super::typed::{Own, check_count, check_length, check_options, length};
+use super::problem::{Code, Detail, Problem};
+use super::request::{Asked, parsed};
+use super::typed::{Answered, Own, check_count, check_length, check_options, length};
 
 /// What the answers are written with.
 #[derive(Debug)]
-struct Plan {
+pub(super) struct Plan {
     /// The client's names of the questions; the model does not read them.
     ids: Vec<String>,
     kinds: Vec<QuestionKind>,
@@ -30,7 +29,7 @@ struct Plan {
 }
 
 /// Reads a request. Fields that are not known are passed over, as every server of this API does, but not those of a question.
-pub(super) fn read(body: &[u8], models: &Models) -> Result<(Arc<Served>, Asked), Problem> {
+pub(super) fn read(body: &[u8], models: &Models) -> Result<(Arc<Served>, Asked, Plan), Problem> {
     let Unique(body) = parsed(body)?;
     let Value::Object(fields) = body else {
         return Err(Problem::at(Code::InvalidField, "body", "expected an object"));
@@ -53,7 +52,7 @@ pub(super) fn read(body: &[u8], models: &Models) -> Result<(Arc<Served>, Asked),
         card,
     )?;
     let (draws, seed) = (whole(&fields, "x_draws")?, whole(&fields, "x_seed")?);
-    let key = card.key(draws, seed).map_err(Problem::of_own_field)?;
+    let options = card.options(draws, seed).map_err(Problem::of_own_field)?;
     let state = state(asked).map_err(|error| Problem::invalid(&[], &error))?;
     let mut plan = Plan { ids: Vec::new(), kinds: Vec::new(), legends: Vec::new() };
     let mut all = Vec::new();
@@ -71,17 +70,14 @@ pub(super) fn read(body: &[u8], models: &Models) -> Result<(Arc<Served>, Asked),
         plan.kinds.push(question.kind);
         all.push(question);
     }
-    check_options(all.iter().map(|question| question.options.len()).sum(), key.draws, card)?;
+    check_options(all.iter().map(|question| question.options.len()).sum(), options.draws, card)?;
     let asked = Asked {
         inputs: vec![Input::Decision { state, questions: all }],
         fields: vec!["questions".to_owned()],
-        key,
-        form: Form::Typed(Box::new(move |found, card| {
-            Ok(json(StatusCode::OK, &SystemoneAnswers::new(plan, found, card)?))
-        })),
+        options,
         stream: false,
     };
-    Ok((model, asked))
+    Ok((model, asked, plan))
 }
 
 /// What is wrong with the question `id` of this type: its keys are below the type.
@@ -166,7 +162,7 @@ enum SystemoneAnswer {
 }
 
 impl SystemoneAnswers {
-    fn new(plan: Plan, found: Answered, card: &ClassifierCard) -> Result<Self, Problem> {
+    pub(super) fn new(plan: Plan, found: Answered, card: &ClassifierCard) -> Result<Self, Problem> {
         let input_tokens = found.iter().flatten().map(|answer| answer.tokens).sum();
         let (mut answers, mut wrong) = (BTreeMap::new(), None);
         let is_answered = found.iter().any(Result::is_ok);

@@ -1,13 +1,16 @@
 //! What the two routes for typed questions share: how much is read and answered, our own fields.
 
 use lrvd_bench::adapter::Decided;
-use lrvd_bench::data::QuestionKind;
+use lrvd_bench::data::{Invalid, QuestionKind};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
 use super::model::ClassifierCard;
 use super::problem::{Code, Problem};
+
+/// The answers to the questions of one request, and the errors of those that have none.
+pub(super) type Answered = Vec<Result<Decided, Invalid>>;
 
 /// Bytes of the text that a value is written as, in which nesting is indentation: a short body can be a long text.
 pub(super) fn length(value: &Value, depth: usize) -> usize {

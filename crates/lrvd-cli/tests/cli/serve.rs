@@ -7,6 +7,7 @@ use std::net::TcpStream;
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
+use lrvd_models::tokenizer::TextTokenizer;
 use serde_json::{Value, json};
 
 use crate::support::{Sandbox, placed, signal, training};
@@ -97,7 +98,7 @@ impl Server {
 
     /// Sends requests that are rejected. The columns of each line are status, code and field of the error, then method with
     /// content type, path, body. Code and field are those of the path's API: `type` or `error_type` and `loc` behind `body`, its
-    /// keys joined by `/`, of `/v1/systemone`; `code` and `param` of `/v1/decisions`.
+    /// keys joined by `/`, of `/v1/systemone`; `code` and `param` of the routes in the form of `OpenAI`.
     pub(crate) fn rejects(&self, lines: &[&str]) {
         for line in lines {
             let mut body = *line;
@@ -154,7 +155,9 @@ fn fault(path: &str, body: &Value) -> (String, String, String) {
         }
         _ => {
             assert_eq!(keys(body), ["error"], "{body}");
-            let (error, is_openai) = (&body["error"], path == "/v1/decisions");
+            let error = &body["error"];
+            let is_openai =
+                ["/v1/decisions", "/v1/completions", "/v1/chat/completions"].contains(&path);
             let field = if is_openai { "param" } else { "field" };
             let mut expected = vec!["code", "message", field];
             expected.extend(is_openai.then_some("type"));
@@ -665,6 +668,185 @@ fn a_text_that_is_streamed_is_the_text_that_is_not() {
     // Each has one line, also the streams, at their end.
     let log = server.stop();
     assert_eq!(log.matches(r#""path":"/v1/generate","status":200"#).count(), 4, "{log}");
+}
+
+/// Completions have the tokens and the numbers of `/v1/generate`, and the tokens of a prompt those that they have as a continuation.
+#[test]
+fn completions_have_the_texts_and_the_numbers_of_generate() {
+    let dir = Sandbox::new();
+    let words = "@tests/pins/adapters/language --model @llama --max-draws 8 --quiet";
+    let server = Server::start(&dir, words);
+    let prompt = "Tim saw a red car.";
+    let ask = |path: &str, body: Value| {
+        let reply = server.post(path, &body.to_string());
+        assert_eq!(reply.status, 200, "{body}: {}", reply.text);
+        reply.json()
+    };
+    let complete = |body: Value| ask("/v1/completions", body);
+    let numbers = |value: &Value| -> Vec<f64> {
+        value.as_array().unwrap().iter().map(|value| value.as_f64().unwrap()).collect()
+    };
+    let close = |found: &[f64], expected: &[f64]| {
+        assert_eq!(found.len(), expected.len());
+        let near = |(a, b): (&f64, &f64)| (a - b).abs() < 1e-3;
+        assert!(found.iter().zip(expected).all(near), "{found:?}, expected {expected:?}");
+    };
+    let ids = |text: &str| {
+        let tokenizer = TextTokenizer::from_dir(&dir.path("@llama")).unwrap();
+        tokenizer.encode(text, None, None).unwrap().get_ids().to_vec()
+    };
+    for draws in [0, 3] {
+        let body = json!({ "prompt": prompt, "max_tokens": 8, "draws": draws });
+        let text = ask("/v1/generate", body)["texts"][0].take();
+        let tokens = text["tokens"].as_array().unwrap();
+        let expected: Vec<f64> =
+            tokens.iter().map(|token| token["probability"].as_f64().unwrap().ln()).collect();
+        let greedy = json!({ "prompt": prompt, "max_tokens": 8, "temperature": 0, "logprobs": 2, "x_draws": draws });
+        let found = complete(greedy);
+        assert_eq!(
+            (&found["object"], &found["model"]),
+            (&json!("text_completion"), &json!("language"))
+        );
+        let choice = &found["choices"][0];
+        let (n, is_stopped) = (tokens.len(), text["stopped"] == true);
+        let reason = if is_stopped { "stop" } else { "length" };
+        assert_eq!((&choice["text"], &choice["finish_reason"]), (&text["text"], &json!(reason)));
+        let usage = json!({ "prompt_tokens": 9, "completion_tokens": n, "total_tokens": 9 + n });
+        assert_eq!(found["usage"], usage);
+        let logprobs = &choice["logprobs"];
+        let own = numbers(&logprobs["token_logprobs"]);
+        close(&own[..n], &expected);
+        // With the token that ended the text.
+        assert_eq!(own.len(), n + usize::from(is_stopped));
+        // Greedy: the token is the first of its alternatives.
+        for (token, top) in own.iter().zip(logprobs["top_logprobs"].as_array().unwrap()) {
+            let top: Vec<f64> =
+                top.as_object().unwrap().values().filter_map(Value::as_f64).collect();
+            assert!(top.len() == 2 && top.iter().all(|other| other <= token), "{top:?} {token}");
+        }
+        assert_eq!(logprobs["text_offset"][1], tokens[0]["text"].as_str().unwrap().len());
+
+        // What was generated, as a prompt, of tokens or as a part of them.
+        let mut all = ids(prompt);
+        all.extend(tokens.iter().map(|token| token["id"].as_u64().unwrap() as u32));
+        let scored = json!({ "prompt": all, "max_tokens": 0, "echo": true, "logprobs": 1, "x_draws": draws });
+        let choice = complete(scored)["choices"][0].take();
+        let logprobs = &choice["logprobs"]["token_logprobs"];
+        assert_eq!((logprobs.as_array().unwrap().len(), &logprobs[0]), (9 + n, &Value::Null));
+        close(&numbers(&json!(logprobs.as_array().unwrap()[9..])), &expected);
+        assert_eq!(choice["text"], format!("{prompt}{}", text["text"].as_str().unwrap()));
+        let one = json!({ "prompt": [all, [1, 346]], "max_tokens": 1, "echo": true, "logprobs": 1, "temperature": 0 });
+        let both = complete(one);
+        let count = |index: usize| {
+            assert_eq!(both["choices"][index]["index"], index);
+            both["choices"][index]["logprobs"]["tokens"].as_array().unwrap().len()
+        };
+        assert_eq!([count(0), count(1)], [9 + n + 1, 3]);
+    }
+    let cut = |stop: Value| {
+        let body = json!({ "prompt": prompt, "max_tokens": 8, "temperature": 0, "stop": stop });
+        let choice = complete(body)["choices"][0].take();
+        (choice["text"].as_str().unwrap().to_owned(), choice["finish_reason"].clone())
+    };
+    // The pinned text is ` He was sad.g. He`.
+    assert_eq!(cut(json!("sad.")), (" He was ".to_owned(), json!("stop")));
+    assert_eq!(cut(json!(["was", " H"])), (String::new(), json!("stop")));
+    assert_eq!(cut(json!("absent")).1, "length");
+    let echoed =
+        json!({ "prompt": ["Tim", prompt], "max_tokens": 2, "echo": true, "temperature": 0 });
+    let choices = complete(echoed)["choices"].take();
+    for (index, prompt) in ["Tim", prompt].iter().enumerate() {
+        let text = choices[index]["text"].as_str().unwrap();
+        assert!(text.starts_with(prompt) && text.len() > prompt.len(), "{text}");
+        assert_eq!(choices[index]["logprobs"], Value::Null);
+    }
+    // Drawn by default, by the seed.
+    let drawn = |seed: usize| {
+        let body = json!({ "prompt": prompt, "max_tokens": 12, "temperature": 3, "seed": seed });
+        complete(body)["choices"][0]["text"].take()
+    };
+    assert_eq!(drawn(1), drawn(1));
+    assert_ne!(drawn(1), drawn(2));
+    server.stop();
+}
+
+/// The events of a stream in the form of `OpenAI` are the parts of the whole text, of a prompt and of a conversation.
+#[test]
+fn completions_that_are_streamed_are_those_that_are_not() {
+    let dir = Sandbox::new();
+    dir.copy(&dir.path("@llama"), "base");
+    dir.write(
+        "base/chat_template.jinja",
+        "{{ bos_token }}{% for message in messages %}{{ message.role }}: {{ message.content }}\n{% endfor %}",
+    );
+    let server = Server::start(&dir, "@tests/pins/adapters/language --model base --quiet");
+    let events = |path: &str, mut body: Value| -> Vec<Value> {
+        body["stream"] = true.into();
+        body["stream_options"] = json!({ "include_usage": true });
+        let reply = server.post(path, &body.to_string());
+        assert!(reply.head.contains("\r\ncontent-type: text/event-stream\r\n"), "{}", reply.head);
+        let lines = reply.text.lines().filter_map(|line| line.strip_prefix("data: "));
+        let mut lines: Vec<&str> = lines.collect();
+        assert_eq!(lines.pop(), Some("[DONE]"));
+        lines.into_iter().map(|line| serde_json::from_str(line).unwrap()).collect()
+    };
+    let messages = json!([{ "role": "developer", "content": "Be brief." },
+        { "role": "user", "content": [{ "type": "text", "text": "Tim saw a red car." }] }]);
+    for (path, body, part, whole_text) in [
+        (
+            "/v1/completions",
+            json!({ "prompt": "Tim saw a red car.", "stop": "sad." }),
+            "/text",
+            "/text",
+        ),
+        (
+            "/v1/chat/completions",
+            json!({ "messages": messages }),
+            "/delta/content",
+            "/message/content",
+        ),
+    ] {
+        let mut body = body;
+        body["max_tokens"] = 8.into();
+        body["temperature"] = 0.into();
+        let whole = server.post(path, &body.to_string());
+        assert_eq!(whole.status, 200, "{}", whole.text);
+        let whole = whole.json();
+        let mut events = events(path, body.clone());
+        let usage = events.pop().unwrap();
+        assert_eq!((&usage["choices"], &usage["usage"]), (&json!([]), &whole["usage"]));
+        let parts = events.iter().filter_map(|event| event["choices"][0].pointer(part)?.as_str());
+        let text: String = parts.collect();
+        assert_eq!(Some(&*text), whole["choices"][0].pointer(whole_text).unwrap().as_str());
+        let reasons: Vec<&Value> =
+            events.iter().map(|event| &event["choices"][0]["finish_reason"]).collect();
+        let (last, before) = reasons.split_last().unwrap();
+        assert_eq!(*last, &whole["choices"][0]["finish_reason"]);
+        assert!(before.iter().all(|reason| reason.is_null()) && before.len() > 1);
+        assert!(events.iter().all(|event| event["id"] == events[0]["id"]));
+    }
+    // The conversation is that of `/v1/generate`.
+    let own = json!({ "messages": [{ "role": "user", "content": "Tim saw" }], "max_tokens": 5 });
+    let own = server.post("/v1/generate", &own.to_string()).json();
+    let chat = json!({ "messages": [{ "role": "user", "content": "Tim saw" }], "max_completion_tokens": 5,
+        "temperature": 0, "logprobs": true, "top_logprobs": 2 });
+    let chat = server.post("/v1/chat/completions", &chat.to_string()).json();
+    assert_eq!(chat["object"], "chat.completion");
+    let choice = &chat["choices"][0];
+    let message = json!({ "role": "assistant", "content": own["texts"][0]["text"] });
+    assert_eq!(choice["message"], message);
+    let tokens = own["texts"][0]["tokens"].as_array().unwrap();
+    let found = choice["logprobs"]["content"].as_array().unwrap();
+    assert_eq!(found.len(), tokens.len());
+    for (found, token) in found.iter().zip(tokens) {
+        let expected = token["probability"].as_f64().unwrap().ln();
+        assert!((found["logprob"].as_f64().unwrap() - expected).abs() < 1e-9, "{found}");
+        assert_eq!(found["top_logprobs"][0]["logprob"], found["logprob"]);
+        assert_eq!(found["top_logprobs"].as_array().unwrap().len(), 2);
+    }
+    let list = server.get("/v1/models").json();
+    assert_eq!((&list["object"], &list["data"][0]["id"]), (&json!("list"), &json!("language")));
+    server.stop();
 }
 
 /// A text that takes long is generated beside the requests to a classifier on the same base.

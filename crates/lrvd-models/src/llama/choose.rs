@@ -43,7 +43,7 @@ impl TokenSampling {
 /// ```text
 /// p̄ = 1/k·Σ_d softmax(z_d),   entropy = H(p̄),   mutual_information = H(p̄) − 1/k·Σ_d H(softmax(z_d))
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct GeneratedToken {
     /// The token.
     pub id: u32,
@@ -53,6 +53,9 @@ pub struct GeneratedToken {
     pub entropy: f64,
     /// Mutual information between the next token and the weights, nats; 0 of a single model.
     pub mutual_information: f64,
+    /// The most probable tokens at its place with their probabilities, the smallest id first among equals; as many as
+    /// [`GenerateOptions::top`](super::GenerateOptions::top).
+    pub top: Vec<(u32, f64)>,
 }
 
 /// Distribution of the next token of one prompt, averaged over the draws.
@@ -106,26 +109,42 @@ impl NextTokenDistribution {
         Ok(Self { probabilities, best, entropy, mutual_information })
     }
 
-    /// Token number `place` of prompt `row`: drawn, or the most likely one, the smallest id among equals.
-    pub(super) fn token_at(
+    /// Id of token number `place` of prompt `row`: drawn, or the most likely one, the smallest id among equals.
+    pub(super) fn choose(
         &self,
         row: usize,
         place: usize,
         sampling: Option<&TokenSampling>,
-    ) -> GeneratedToken {
-        let id = sampling.map_or(self.best, |sampling| {
+    ) -> usize {
+        sampling.map_or(self.best, |sampling| {
             let key = NoiseKey::new(sampling.seed ^ TOKEN_SALT)
                 .for_module((sampling.first + row) as u32)
                 .at_step(place as u32);
             sampled(&self.probabilities, sampling, Generator::new(key).uniform())
-        });
-        let &Self { ref probabilities, entropy, mutual_information, .. } = self;
+        })
+    }
+
+    /// Token `id`, with the `top` most probable ones beside it.
+    pub(super) fn token(&self, id: usize, top: usize) -> GeneratedToken {
         GeneratedToken {
             id: id as u32,
-            probability: probabilities[id],
-            entropy,
-            mutual_information,
+            probability: self.probabilities[id],
+            entropy: self.entropy,
+            mutual_information: self.mutual_information,
+            top: self.most_probable(top),
         }
+    }
+
+    fn most_probable(&self, top: usize) -> Vec<(u32, f64)> {
+        let Some(last) = top.min(self.probabilities.len()).checked_sub(1) else {
+            return Vec::new();
+        };
+        let order = |x: &(u32, f64), y: &(u32, f64)| y.1.total_cmp(&x.1).then(x.0.cmp(&y.0));
+        let mut all: Vec<(u32, f64)> = (0..).zip(self.probabilities.iter().copied()).collect();
+        all.select_nth_unstable_by(last, order);
+        all.truncate(last + 1);
+        all.sort_by(order);
+        all
     }
 }
 
@@ -186,6 +205,21 @@ mod tests {
             let near = found.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-3);
             assert!(near, "{found:?}");
         }
+    }
+
+    /// Of the weights 1, 3, 3 and 1: the smaller id is first among equals.
+    #[test]
+    fn the_most_probable_tokens_are_in_order() {
+        let logits = [0.0, 3.0_f64.ln(), 3.0_f64.ln(), 0.0];
+        let found = NextTokenDistribution::new([&logits[..]].into_iter()).unwrap();
+        for (top, expected) in [(0, &[][..]), (3, &[(1, 0.375), (2, 0.375), (0, 0.125)])] {
+            let token = found.token(3, top);
+            assert!((token.probability - 0.125).abs() < 1e-12);
+            let ids: Vec<u32> = token.top.iter().map(|(id, _)| *id).collect();
+            assert_eq!(ids, expected.iter().map(|(id, _)| *id).collect::<Vec<_>>());
+            assert!(token.top.iter().zip(expected).all(|(a, b)| (a.1 - b.1).abs() < 1e-12));
+        }
+        assert_eq!(found.token(0, 9).top.len(), 4);
     }
 
     #[test]

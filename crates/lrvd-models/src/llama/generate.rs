@@ -1,6 +1,7 @@
 //! Continuation of texts.
 
 use std::iter::repeat_n;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use burn::module::{Module, Param};
@@ -34,6 +35,10 @@ pub struct GenerateOptions {
     pub draws: Vec<NoiseKey>,
     /// Sampling; without it the most likely token, the smallest id among equals.
     pub sampling: Option<TokenSampling>,
+    /// Number of the most probable tokens that every token is returned with.
+    pub top: usize,
+    /// `true` if the tokens of the prompts are scored, too.
+    pub score_prompts: bool,
 }
 
 /// A continuation.
@@ -41,12 +46,19 @@ pub struct GenerateOptions {
 pub struct GeneratedText {
     /// Its tokens.
     pub tokens: Vec<GeneratedToken>,
-    /// `true` if a token of [`GenerateOptions::stop`] ended it.
-    pub stopped: bool,
+    /// The token of [`GenerateOptions::stop`] that ended it.
+    pub end: Option<GeneratedToken>,
+    /// The tokens of its prompt from the second on, each by the distribution behind the tokens before it; empty without
+    /// [`GenerateOptions::score_prompts`].
+    pub prompt: Vec<GeneratedToken>,
 }
 
-/// Is called after a step with its tokens, each with the index of its prompt, and returns whether to continue.
-pub type ContinueFn<'a> = dyn FnMut(&[(usize, GeneratedToken)]) -> bool + 'a;
+/// Is called after a step with its tokens, each with the index of its prompt, and returns the prompts whose texts end there, or a
+/// break that ends all.
+pub type ContinueFn<'a> = dyn FnMut(&[(usize, GeneratedToken)]) -> ControlFlow<(), Vec<usize>> + 'a;
+
+/// Most positions, times draws, whose distributions are computed at once for the tokens of a prompt.
+const SCORED_TOGETHER: usize = 32;
 
 impl LlamaForCausalLm {
     /// The continuation of every prompt, token by token, with the uncertainty of each.
@@ -59,12 +71,12 @@ impl LlamaForCausalLm {
         prompts: &[Vec<u32>],
         options: &GenerateOptions,
     ) -> Result<Vec<GeneratedText>> {
-        self.generate_while(prompts, options, &mut |_| true)
+        self.generate_while(prompts, options, &mut |_| ControlFlow::Continue(Vec::new()))
     }
 
     /// [`generate`](Self::generate) that can be followed and stopped: `should_continue` is called after every step with the
-    /// tokens that the step added, each with the index of its prompt, and returns whether to continue. [`Error::Stopped`] if
-    /// it returned false before every text was finished.
+    /// tokens that the step added, each with the index of its prompt, and returns which texts end there. [`Error::Stopped`] if
+    /// it breaks before every text was finished.
     pub fn generate_while(
         &self,
         prompts: &[Vec<u32>],
@@ -80,7 +92,9 @@ impl LlamaForCausalLm {
         };
         let room: Vec<usize> = prompts.iter().map(room).collect();
         // Prompts that are not finished, and what the model reads next of each.
-        let mut open: Vec<usize> = (0..prompts.len()).filter(|&row| room[row] > 0).collect();
+        let is_read = |row: &usize| room[*row] > 0 || options.score_prompts;
+        let mut open: Vec<usize> = (0..prompts.len()).filter(is_read).collect();
+        let mut scores_prompts = options.score_prompts;
         let mut pieces: Vec<Vec<u32>> = open.iter().map(|&row| prompts[row].clone()).collect();
         if open.is_empty() {
             return Ok(found);
@@ -96,35 +110,56 @@ impl LlamaForCausalLm {
         let vocab_size = self.config().vocab_size;
         let mut cache = KvCache::new();
         loop {
-            let logits = model.next_logits(&pieces, members, &mut cache, &pass);
+            let hidden = model.read_more(&pieces, members, &mut cache, &pass);
+            if std::mem::take(&mut scores_prompts) {
+                for (place, &row) in open.iter().enumerate() {
+                    // Left padding: the tokens of a row are the last ones.
+                    let own = (0..members).map(|member| {
+                        let row = hidden.clone().narrow(0, member * open.len() + place, 1);
+                        row.narrow(1, hidden.dims()[1] - pieces[place].len(), pieces[place].len())
+                    });
+                    let own = Tensor::cat(own.collect(), 0);
+                    found[row].prompt = model.scored(own, &pieces[place], options.top, &pass)?;
+                }
+            }
+            let last = hidden.dims()[1] - 1;
+            let logits = model.logits(hidden.narrow(1, last, 1), &pass);
             let mut added = Vec::with_capacity(open.len());
             // Places in the batch of the prompts that have not ended.
             let mut going_on = Vec::with_capacity(open.len());
             pieces.clear();
             for (place, &row) in open.iter().enumerate() {
+                let text = &mut found[row];
+                if room[row] == 0 {
+                    continue;
+                }
                 let of_member = |member| &logits[(member * open.len() + place) * vocab_size..];
                 let draws = (0..members).map(|member| &of_member(member)[..vocab_size]);
                 let next = NextTokenDistribution::new(draws)?;
-                let text = &mut found[row];
-                let token = next.token_at(row, text.tokens.len(), options.sampling.as_ref());
-                text.stopped = options.stop.contains(&token.id);
-                if text.stopped {
+                let id = next.choose(row, text.tokens.len(), options.sampling.as_ref());
+                let token = next.token(id, options.top);
+                if options.stop.contains(&token.id) {
+                    text.end = Some(token);
                     continue;
                 }
-                text.tokens.push(token);
+                text.tokens.push(token.clone());
                 added.push((row, token));
                 if text.tokens.len() < room[row] {
                     going_on.push(place);
-                    pieces.push(vec![token.id]);
                 }
             }
-            let should_go_on = should_continue(&added);
+            let followed = should_continue(&added);
+            if let ControlFlow::Continue(ended) = &followed {
+                going_on.retain(|&place| !ended.contains(&open[place]));
+            }
             if going_on.is_empty() {
                 return Ok(found);
             }
-            if !should_go_on {
+            if followed.is_break() {
                 return Err(Error::Stopped);
             }
+            let last = |&place: &usize| found[open[place]].tokens.last().map(|token| token.id);
+            pieces.extend(going_on.iter().filter_map(last).map(|id| vec![id]));
             if going_on.len() < open.len() {
                 let rows = open.len();
                 let of_member = |member| going_on.iter().map(move |place| member * rows + place);
@@ -145,14 +180,14 @@ impl LlamaForCausalLm {
         Ok(texts.into_iter().map(|text| text.tokens.iter().map(|t| t.id).collect()).collect())
     }
 
-    /// Reads one more piece of every row, padded on the left, and returns the logits after it, `[members · rows, vocab]`.
-    fn next_logits(
+    /// Reads one more piece of every row, padded on the left, and returns the hidden states, `[members · rows, tokens, width]`.
+    fn read_more(
         &self,
         rows: &[Vec<u32>],
         members: usize,
         cache: &mut KvCache,
         pass: &Pass,
-    ) -> Vec<f64> {
+    ) -> Tensor<3> {
         let device = self.model.embeddings().device();
         let tokens = rows.iter().map(Vec::len).max().unwrap_or(0);
         let mut ids = Vec::new();
@@ -168,13 +203,40 @@ impl LlamaForCausalLm {
         let mask = Tensor::<2>::from_data(TensorData::new(mask, shape), (&device, dtype));
         let ids = repeat_for_members(ids, members);
         let mask = repeat_for_members(mask, members);
-        let x = self.model.run(ids, mask, Some(cache), pass, &mut |_| ());
-        let last = self.model.normed(x.narrow(1, tokens - 1, 1));
-        let logits = self.head(last, pass).into_data();
+        self.model.run(ids, mask, Some(cache), pass, &mut |_| ())
+    }
+
+    /// Logits behind hidden states, `[rows, tokens, vocab]`.
+    fn logits(&self, hidden: Tensor<3>, pass: &Pass) -> Vec<f64> {
+        let logits = self.head(self.model.normed(hidden), pass).into_data();
         match logits.as_slice::<f32>() {
             Ok(logits) => logits.iter().map(|&logit| f64::from(logit)).collect(),
             Err(_) => logits.iter::<f64>().collect(),
         }
+    }
+
+    /// The tokens of `prompt` from the second on, by its hidden states, `[members, tokens, width]`.
+    fn scored(
+        &self,
+        hidden: Tensor<3>,
+        prompt: &[u32],
+        top: usize,
+        pass: &Pass,
+    ) -> Result<Vec<GeneratedToken>> {
+        let members = hidden.dims()[0];
+        let vocab_size = self.config().vocab_size;
+        let together = (SCORED_TOGETHER / members).max(1);
+        let mut found = Vec::with_capacity(prompt.len());
+        for (part, ids) in prompt[1..].chunks(together).enumerate() {
+            let own = hidden.clone().narrow(1, part * together, ids.len());
+            let logits = self.logits(own, pass);
+            for (place, &id) in ids.iter().enumerate() {
+                let of_member = |member| &logits[(member * ids.len() + place) * vocab_size..];
+                let draws = (0..members).map(|member| &of_member(member)[..vocab_size]);
+                found.push(NextTokenDistribution::new(draws)?.token(id as usize, top));
+            }
+        }
+        Ok(found)
     }
 
     fn check_prompts(&self, prompts: &[Vec<u32>]) -> Result<()> {

@@ -1,5 +1,6 @@
 //! The head over a few answers, scores and continuations of a Llama, and the shipped model stories260K.
 
+use std::ops::ControlFlow;
 use std::path::Path;
 
 use burn::tensor::{DType, Device};
@@ -194,11 +195,21 @@ fn continuations_are_those_of_whole_texts_and_stop_where_told(#[case] model: Lla
                 added[*row].push(token.id);
             }
             steps += 1;
-            steps < enough
+            if steps < enough { ControlFlow::Continue(Vec::new()) } else { ControlFlow::Break(()) }
         });
         let expected: Vec<_> = all.iter().map(|ids| ids[..enough].to_vec()).collect();
         assert_eq!(added, expected);
         assert_eq!(matches!(found, Err(Error::Stopped)), enough == 3);
+    }
+    // The second text ends after two tokens, the others do not.
+    let mut steps = 0;
+    let ended = model.generate_while(&prompts, &options, &mut |_| {
+        steps += 1;
+        ControlFlow::Continue(if steps == 2 { vec![1] } else { Vec::new() })
+    });
+    for (row, (text, ids)) in ended.unwrap().iter().zip(&all).enumerate() {
+        let found: Vec<u32> = text.tokens.iter().map(|token| token.id).collect();
+        assert_eq!(found, ids[..if row == 1 { 2 } else { 6 }]);
     }
     for (prompts, expected) in [
         ([vec![1], vec![]], "prompt 1 has no tokens"),
@@ -206,6 +217,37 @@ fn continuations_are_those_of_whole_texts_and_stop_where_told(#[case] model: Lla
     ] {
         let error = model.generate_greedy(&prompts, &options).unwrap_err();
         assert!(matches!(&error, Error::Text(text) if text == expected), "{error}");
+    }
+}
+
+/// A prompt's token has the probability that it has as a continuation of the tokens before it, beside prompts of other lengths.
+#[test]
+fn tokens_of_a_prompt_are_scored_by_the_tokens_before_them() {
+    let model = adapted(llama(DType::F64), NOISY, &["q_proj", "lm_head"]);
+    let prompts = PROMPTS.map(<[u32]>::to_vec);
+    for draws in [0, 1, 3] {
+        let draws = (0..draws).map(|draw| key().at_step(draw)).collect();
+        let options =
+            GenerateOptions { draws, score_prompts: true, top: 2, ..GenerateOptions::default() };
+        let found = model.generate(&prompts, &options).unwrap();
+        let one = GenerateOptions { max_new_tokens: 1, top: 50, ..options.clone() };
+        for (prompt, text) in prompts.iter().zip(&found) {
+            assert!(text.tokens.is_empty() && text.end.is_none());
+            assert_eq!(text.prompt.len(), prompt.len() - 1);
+            for (place, token) in text.prompt.iter().enumerate() {
+                let next = model.generate(&[prompt[..=place].to_vec()], &one).unwrap().remove(0);
+                let next = next.tokens[0].clone();
+                assert_eq!(token.id, prompt[place + 1]);
+                let own = next.top.iter().find(|(id, _)| *id == token.id).unwrap().1;
+                close(&[token.probability, token.entropy], &[own, next.entropy], 1e-9);
+                let ids = |top: &[(u32, f64)]| [top[0].0, top[1].0];
+                assert_eq!(ids(&token.top), ids(&next.top));
+            }
+        }
+        let more = model.generate(&prompts, &GenerateOptions { max_new_tokens: 3, ..options });
+        for (more, text) in more.unwrap().iter().zip(&found) {
+            assert_eq!((more.tokens.len(), &more.prompt), (3, &text.prompt));
+        }
     }
 }
 
