@@ -205,7 +205,7 @@ mod tests {
 
     #[test]
     fn a_long_run_has_the_published_rate_and_a_short_one_reaches_the_threshold() {
-        let long = Preset::ConstantWeightReasoning.config();
+        let long = Preset::ConstantWeight.reasoning_config();
         assert_eq!(noise_rate(&long, -4.0).unwrap(), NOISE_RATE);
         // Without warm-up the factors of 100 steps are 1, 0.99, …, 0.01: they sum to 50.5.
         let short = Config { steps: 100, warmup_ratio: 0.0, ..long };

@@ -246,7 +246,7 @@ mod tests {
     use crate::settings::{GAMMA, Preset};
 
     fn cycle(gamma: Option<f64>, last_batch: LastBatch) -> KlCycle {
-        let config = Config { batch_size: 4, last_batch, ..Preset::DefaultReasoning.config() };
+        let config = Config { batch_size: 4, last_batch, ..Preset::Default.reasoning_config() };
         KlCycle::new(&config, gamma, PUBLISHED_STEPS)
     }
 
@@ -270,7 +270,7 @@ mod tests {
     #[test]
     fn a_shorter_run_has_as_many_cycles_and_none_without_a_divergence() {
         let of = |steps: usize| {
-            let config = Config { batch_size: 4, steps, ..Preset::DefaultReasoning.config() };
+            let config = Config { batch_size: 4, steps, ..Preset::Default.reasoning_config() };
             KlCycle::new(&config, Some(GAMMA), PUBLISHED_STEPS)
         };
         // 316 of 5000 steps, published; the same share of 1000; the ramp alone; no more than the run.

@@ -157,7 +157,7 @@ pub struct RunRecord {
     /// The ranks whenever they changed, the first entry at the start of training.
     pub rank_events: Vec<RankEvent>,
     /// The number of directions that held-out training rows showed to be enough, of a search for ranks.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub choice: Option<Choice>,
     /// By set and number of posterior draws.
     pub ood: BTreeMap<String, BTreeMap<u32, OodRecord>>,
@@ -199,8 +199,6 @@ pub struct ParameterCounts {
     pub posterior: u64,
     pub head: u64,
     /// Numbers kept for prediction beside the trained ones: moments, curvature factors, a noise level, a temperature.
-    /// Records of earlier versions count them under `posterior`.
-    #[serde(default)]
     pub stored: u64,
 }
 
@@ -261,7 +259,6 @@ pub struct Checkpoints {
     /// The best by the validation metric: chosen on the data it is reported on, so optimistic if there are several candidates.
     pub best: Option<CheckpointRecord>,
     /// Evaluations that `best` was chosen among. Those before a search cuts the ranks are not candidates.
-    #[serde(default)]
     pub candidates: u64,
 }
 
@@ -367,12 +364,12 @@ pub struct OodRecord {
     pub n: Option<u64>,
     /// Share of right answers by the labels of the other set, as published; null where the model or what was fitted
     /// to it has no other answers than its own.
-    #[serde(with = "real", default)]
+    #[serde(with = "real")]
     pub accuracy: Option<f64>,
     /// Mean negative log-likelihood of those answers, nats.
-    #[serde(with = "real", default)]
+    #[serde(with = "real")]
     pub nll: Option<f64>,
-    #[serde(with = "real", default)]
+    #[serde(with = "real")]
     pub ece: Option<f64>,
 }
 
@@ -487,10 +484,10 @@ pub struct PredictionLine {
     /// The example: its id in the data, or its row counted from 0.
     pub id: String,
     /// Its line in a text file.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub line: Option<usize>,
     /// Its row in another file.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub row: Option<usize>,
     /// The right answer: class index, or score for regression.
     pub label: f64,
@@ -554,9 +551,5 @@ mod tests {
         let counts = ParameterCounts { adapter: 40, posterior: 2, head: 7, stored: 5 };
         let sum = counts + counts;
         assert_eq!((sum.trained(), sum.head, sum.stored), (84, 14, 10));
-        // A record from before they were told apart.
-        let old: ParameterCounts =
-            serde_json::from_str(r#"{"adapter":40,"posterior":7,"head":7}"#).unwrap();
-        assert_eq!((old.trained(), old.stored), (47, 0));
     }
 }

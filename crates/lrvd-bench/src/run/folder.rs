@@ -17,7 +17,6 @@ use lrvd_burn::train::latest_checkpoint;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::backbone::GENERATION_FILE;
 use crate::error::{Error, Kind, Result};
 use crate::io::{JsonLayout, cannot, create_dir, read_json, write_json};
 use crate::record::RunRecord;
@@ -316,10 +315,6 @@ fn differences(old: &Value, new: &Value) -> String {
         if may_differ.contains(&key.as_str()) || old.get(key) == Some(value) {
             continue;
         }
-        // Folders of earlier versions do not have it.
-        if key == BASE_FILES && !old.contains_key(key) {
-            continue;
-        }
         match (key.as_str(), old.get(key).and_then(Value::as_object), value.as_object()) {
             ("experiment" | "goal", Some(old), Some(value)) => {
                 // A task of a user's own is named after its file.
@@ -339,10 +334,7 @@ fn differences(old: &Value, new: &Value) -> String {
                 found.extend(changed.map(|(task, _)| format!("the data files of {task}")));
             }
             (BASE_FILES, Some(old), Some(value)) => {
-                // Folders of earlier versions do not have the hash of this one.
-                let known = |file: &&String| *file != GENERATION_FILE || old.contains_key(*file);
-                let files: BTreeSet<&String> =
-                    old.keys().chain(value.keys().filter(known)).collect();
+                let files: BTreeSet<&String> = old.keys().chain(value.keys()).collect();
                 let changed = files.into_iter().filter(|file| old.get(*file) != value.get(*file));
                 found.extend(changed.map(|file| format!("`{file}` of the base model")));
             }
@@ -476,19 +468,20 @@ mod tests {
     }
 
     #[test]
-    fn differences_are_named_but_for_what_an_earlier_version_did_not_hash() {
+    fn differences_are_named_and_many_are_counted() {
         let all = |n: i32| (0..1000).map(|i| (format!("key{i:03}"), json!(n))).collect::<Value>();
         let text = differences(&all(1), &all(2));
         assert!(text.starts_with("key000: 1 then, 2 now; "), "{text}");
         assert!(text.ends_with("; key039: 1 then, 2 now; and 960 more"), "{text}");
 
         let base = |files: Value| json!({ BASE_FILES: files });
-        let new = base(json!({"config.json": "1", GENERATION_FILE: "2"}));
+        let new = base(json!({"config.json": "1", "generation_config.json": "2"}));
         for (old, named) in [
-            (json!({"config.json": "1"}), ""),
-            (json!({GENERATION_FILE: "2"}), "config.json"),
+            (json!({"config.json": "1", "generation_config.json": "2"}), ""),
+            (json!({"config.json": "1"}), "generation_config.json"),
+            (json!({"generation_config.json": "2"}), "config.json"),
             (
-                json!({"config.json": "0", GENERATION_FILE: "3", "spm.model": "4"}),
+                json!({"config.json": "0", "generation_config.json": "3", "spm.model": "4"}),
                 "config.json generation_config.json spm.model",
             ),
         ] {

@@ -27,8 +27,7 @@ pub(crate) struct TrainSettings {
     pub schema_version: u32,
     pub model: String,
     pub weights: BTreeMap<String, String>,
-    /// SHA-256 of its configuration and tokenizer; empty in folders of earlier versions.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    /// SHA-256 of its configuration and tokenizer, by file name.
     pub base_files: BTreeMap<String, String>,
     /// SHA-256 of every file, by split and path.
     pub data: SplitFiles,
@@ -45,7 +44,7 @@ pub(crate) struct TrainSettings {
 /// Rows of a run, and what a model answers to them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct RowSettings {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub validation_split: Option<f64>,
     /// Columns of a user's own files.
     pub columns: Option<Columns>,

@@ -180,7 +180,6 @@ settings! {
     #[derive(Copy)]
     pub struct PruneSettings {
         /// Basis of the statistic: medians of a rank's entries, or its energies.
-        #[serde(default)]
         #[schemars(schema_with = "words::<StatisticAggregate>")]
         statistic: StatisticAggregate = StatisticAggregate::Median;
         /// Keep a rank iff its statistic is below this.
@@ -217,7 +216,6 @@ settings! {
     /// The held-out rows are `holdout` of the training rows, or a tenth and at most 5000; no step is trained on them. Fewer than 100 would
     /// show nothing: none are held out, and all ranks stay.
     #[derive(Copy)]
-    #[serde(default)]
     pub struct RankSearchSettings {
         /// The most that the held-out loss may rise by the cut: nats a row, of numbers a share of the variance of their labels.
         margin: f64 = 0.01, in 0.0..=1e3;
@@ -276,7 +274,6 @@ settings! {
         /// Weight of the KL, or `"auto"`.
         kl_weight: KlWeight = KlWeight::Fixed(1e-6), in 0.0..=1e6;
         /// Search for ranks, if `kl_weight` is `"auto"`.
-        #[serde(default)]
         rank_search: RankSearchSettings = RankSearchSettings::default();
         /// Divisor of the KL.
         #[schemars(schema_with = "words::<KlDivisor>")]
@@ -315,12 +312,10 @@ settings! {
         /// Optimiser steps.
         steps: usize = STEPS, in COUNT;
         /// Number of training rows to use, the same ones for every seed; `None` for all.
-        #[serde(default)]
         train_rows: Option<usize> = None, in COUNT;
         /// Number of validation rows to use, of a suite the first ones, else drawn by class, the same ones for every seed; `None`
         /// for all of a suite, else for as many as evaluations take a tenth of the run with, of a drawn split 1,000 at least,
         /// of a file 10,000.
-        #[serde(default)]
         validation_rows: Option<usize> = None, in COUNT;
         /// Examples per step.
         batch_size: usize = 32, in COUNT;
@@ -333,7 +328,6 @@ settings! {
         /// How the frozen base is stored.
         base_precision: BasePrecision = BasePrecision::F32;
         /// Whether the backward pass computes the activations of each layer again: less memory, one more forward pass.
-        #[serde(default)]
         gradient_checkpointing: bool = false;
         /// Share of the steps with a rising rate.
         warmup_ratio: f64 = WARMUP, in 0.0..=1.0;
@@ -343,42 +337,34 @@ settings! {
         prune: PruneSettings = PruneSettings::default();
         /// AdaLoRA's schedule.
         adalora: AdaLoraSettings = AdaLoraSettings::default();
-        /// Settings of further methods by their key; written are those that differ from the defaults.
-        #[serde(default, serialize_with = "MethodSettings::serialize_changed")]
+        /// Settings of further methods by their key.
         methods: MethodSettings = MethodSettings::of_glue();
-        /// What the head of an encoder reads: the first token through the pooler, or the mean over all tokens; written if it
-        /// is the mean.
-        #[serde(default, skip_serializing_if = "Pooling::is_first")]
+        /// What the head of an encoder reads: the first token through the pooler, or the mean over all tokens.
         #[schemars(schema_with = "words::<Pooling>")]
         pooling: Pooling = Pooling::First;
         /// Whether the classifier of the base is kept in place of a new one, its rows in the order of the data's classes, which
-        /// must have the same names; written if it is.
-        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        /// must have the same names.
         keep_head: bool = false;
         /// The pooler.
         pooler: PoolerMode = PoolerMode::Trained;
         /// Whether the backbone's dropout is on in training.
         backbone_dropout: bool = true;
         /// Share of a training target that is spread evenly over all classes, or over all choices of a question.
-        #[serde(default)]
         label_smoothing: f64 = 0.0, in 0.0..1.0;
         /// Steps between evaluations on the validation split.
         evaluate_every: usize = 200, in COUNT;
         /// Evaluations without a smaller negative log-likelihood after which a run stops early; `None` never stops it. The best
         /// model is then that with the smallest one.
-        #[serde(default)]
         patience: Option<usize> = None, in COUNT;
         /// Share of the training examples that is held out, drawn by class and by the seed, for fits after training. At 0
         /// an automatic KL weight and a temperature hold out a tenth. A temperature needs none where the validation rows
         /// are drawn from the training file and choose nothing else: it is then fitted to them.
-        #[serde(default)]
         holdout: f64 = 0.0, in 0.0..=0.5;
         /// Numbers of draws of the final evaluation, in addition to the posterior mean.
         draws: Vec<usize> = vec![10], in 1..=MAX_DRAWS;
         /// Kind of the draws.
         prediction_draws: PredictionDraws = PredictionDraws::Weights;
         /// How the draws are made, and which answers need none.
-        #[serde(default)]
         #[schemars(transform = limited_part("cascade", &DrawPolicy::CASCADE))]
         prediction: DrawPolicy = DrawPolicy::default();
         /// Checkpoint of the headline table.
@@ -389,8 +375,7 @@ settings! {
         last_batch: LastBatch = LastBatch::Keep;
         /// Prompts of the reasoning sets.
         prompt: PromptSet = PromptSet::Clean;
-        /// Prompt, answer words and readout of a language model; written if they differ from what is usual.
-        #[serde(default, skip_serializing_if = "WordingSettings::is_default")]
+        /// Prompt, answer words and readout of a language model.
         wording: WordingSettings = WordingSettings::default();
     }
 }
@@ -417,14 +402,8 @@ impl Config {
         Ok(self)
     }
 
-    /// Every setting, also those that are written only if they differ from the defaults.
     pub(super) fn document(&self) -> Result<Value> {
-        let mut all = serde_json::to_value(self)?;
-        all["methods"] = serde_json::to_value(&self.methods)?;
-        all["wording"] = serde_json::to_value(&self.wording)?;
-        all["pooling"] = serde_json::to_value(self.pooling)?;
-        all["keep_head"] = self.keep_head.into();
-        Ok(all)
+        Ok(serde_json::to_value(self)?)
     }
 
     /// Reads settings as [`checked`](Self::checked) returns them, for `deserialize_with`.

@@ -23,8 +23,6 @@ pub(crate) const fn evaluate_every(steps: usize) -> usize {
 
 /// What a settings file says that it is for.
 pub(super) const TASK: &str = "task";
-/// A section that is gone, and the one that replaces it.
-const REPLACED: (&str, &str) = ("kl_path", "rank_search");
 
 /// Settings that are being put together: a document of all of them, over which each layer writes its own. They are read and
 /// checked once, by [`finish`](Self::finish).
@@ -138,10 +136,6 @@ impl Layers {
                 bail!("unknown setting `{key}`; there is `{parent}`, which has no parts");
             };
             let below = |name: &str| below(&parent, name);
-            if !map.contains_key(name) && below(name) == REPLACED.0 {
-                let (key, by) = REPLACED;
-                bail!("setting `{key}` no longer exists; `{by}` replaces it (`lrvd config show`)");
-            }
             if !map.contains_key(name) {
                 let known: Vec<&String> = map.keys().filter(|key| *key != "preset").collect();
                 return Err(Error::new(UnknownName {

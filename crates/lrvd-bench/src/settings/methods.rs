@@ -11,9 +11,7 @@ use lrvd_core::baselines::swag::MAX_DEVIATIONS;
 use lrvd_core::baselines::tfb::{ANCHORS, ITERATIONS, RANGE, SearchAnswer, TOLERANCE};
 use lrvd_core::kl::ArdScales;
 use schemars::JsonSchema;
-use serde::ser::Error as _;
-use serde::{Deserialize, Serialize, Serializer};
-use serde_json::{Map, Value};
+use serde::{Deserialize, Serialize};
 
 use super::table::{POSITIVE, limited_part, positive_to, settings};
 
@@ -22,7 +20,6 @@ pub(crate) const GAMMA: f64 = 8.0;
 
 settings! {
     /// Settings of the methods that have some beyond the experiment's, by the method's key.
-    #[serde(default)]
     pub struct MethodSettings {
         /// MAP.
         map: MapSettings = MapSettings::default();
@@ -60,24 +57,11 @@ impl MethodSettings {
         methods.blob.kl_learning_rate = 0.002;
         methods
     }
-
-    /// Writes the methods whose settings are not the defaults, each with all of them.
-    pub(super) fn serialize_changed<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let object = |settings: &Self| match serde_json::to_value(settings) {
-            Ok(Value::Object(map)) => Ok(map),
-            Ok(_) => Err(S::Error::custom("settings of methods are no object")),
-            Err(error) => Err(S::Error::custom(error)),
-        };
-        let (mine, defaults) = (object(self)?, object(&Self::default())?);
-        let changed = mine.into_iter().filter(|(key, value)| defaults.get(key) != Some(value));
-        changed.collect::<Map<_, _>>().serialize(to)
-    }
 }
 
 settings! {
     /// Settings of MAP.
     #[derive(Copy)]
-    #[serde(default)]
     pub struct MapSettings {
         /// Decoupled decay of the factors; without one, the decay that takes a factor without a gradient to `1/e` within
         /// the run. The published 1e-5 leaves all but some millionths. Unused with `l2_in_loss`.
@@ -92,7 +76,6 @@ settings! {
 settings! {
     /// Settings of MC dropout.
     #[derive(Copy)]
-    #[serde(default)]
     pub struct McDropoutSettings {
         /// Drop probability of the adapter's input.
         dropout: f64 = 0.1, in (Bound::Excluded(0.0), Bound::Excluded(1.0));
@@ -102,7 +85,6 @@ settings! {
 settings! {
     /// Settings of LoRA-Ensemble.
     #[derive(Copy)]
-    #[serde(default)]
     pub struct LoraEnsembleSettings {
         /// Adapters side by side.
         members: usize = 4, in 1..=4096;
@@ -116,7 +98,6 @@ settings! {
 settings! {
     /// Settings of `lrvd-nts`.
     #[derive(Copy)]
-    #[serde(default)]
     pub struct NoiseToSignalSettings {
         /// Initial `ln α`.
         initial: f64 = -4.0, in -30.0..=10.0;
@@ -128,7 +109,6 @@ settings! {
 settings! {
     /// Settings of `lrvd-ard`.
     #[derive(Copy)]
-    #[serde(default)]
     pub struct ArdSettings {
         /// One scale per rank for A and B, or separate ones.
         #[schemars(schema_with = "words::<ArdScales>")]
@@ -236,7 +216,6 @@ pub enum Optimizers {
 settings! {
     /// Settings of BLoB.
     #[derive(Copy)]
-    #[serde(default)]
     pub struct BlobSettings {
         /// Upper end of the initialisation of G, `U(ε/√2, ε)`.
         epsilon: f64 = 0.05, in positive_to(1.0);
@@ -266,7 +245,6 @@ pub enum KlDirection {
 settings! {
     /// Settings of `ScalaBL`.
     #[derive(Copy)]
-    #[serde(default)]
     pub struct ScalaBlSettings {
         /// Upper end of the initialisation of the scales' deviations, `U(ε/√2, ε)`.
         epsilon: f64 = 0.05, in positive_to(1.0);
@@ -286,7 +264,6 @@ settings! {
 settings! {
     /// Settings of C-LoRA.
     #[derive(Copy)]
-    #[serde(default)]
     pub struct CLoraSettings {
         /// Width of the network's hidden layer.
         hidden: usize = 64, in 1..=65_536;
@@ -390,7 +367,6 @@ impl LaplaceSettings {
 settings! {
     /// Settings of SWAG-LoRA.
     #[derive(Copy)]
-    #[serde(default)]
     pub struct SwagSettings {
         /// Share of the steps before the tail: 8 of 15 epochs.
         start: f64 = 8.0 / 15.0, in 0.0..=1.0;
@@ -421,7 +397,6 @@ pub enum TfbCriterion {
 
 settings! {
     /// Settings of TFB.
-    #[serde(default)]
     pub struct TfbSettings {
         /// Where `σ_q` is looked for.
         range: (f64, f64) = RANGE, in 0.0..=100.0;

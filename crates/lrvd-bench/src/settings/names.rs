@@ -22,10 +22,6 @@ pub enum Preset {
     PaperGlue,
     /// What the authors' public script executes, quirks included.
     AuthorGlue,
-    /// Our recommendation for the reasoning sets; its name is `default` too.
-    DefaultReasoning,
-    /// The same at a constant KL weight, as the paper has it; its name is `constant-weight` too.
-    ConstantWeightReasoning,
     /// The paper's text on the reasoning sets; what it leaves open is as in `default`.
     PaperReasoning,
     /// The authors' fine-tuning script for language models.
@@ -36,13 +32,22 @@ pub enum Preset {
 }
 
 impl Preset {
+    /// Presets of `lrvd train` and of the suite GLUE.
     pub const ALL: [Self; 4] =
         [Self::Default, Self::ConstantWeight, Self::PaperGlue, Self::AuthorGlue];
+    /// Presets of the reasoning sets.
+    pub const REASONING: [Self; 5] = [
+        Self::Default,
+        Self::ConstantWeight,
+        Self::PaperReasoning,
+        Self::AuthorLlm,
+        Self::BlobCompat,
+    ];
 
     pub fn name(self) -> &'static str {
         match self {
-            Self::Default | Self::DefaultReasoning => "default",
-            Self::ConstantWeight | Self::ConstantWeightReasoning => "constant-weight",
+            Self::Default => "default",
+            Self::ConstantWeight => "constant-weight",
             Self::PaperReasoning => "paper-reasoning",
             Self::AuthorLlm => "author-llm",
             Self::BlobCompat => "blob-compat",
@@ -170,7 +175,6 @@ impl fmt::Display for PromptSet {
 settings! {
     /// How a language model is asked, in place of what is usual for the task; an encoder has no use for it.
     #[derive(Eq)]
-    #[serde(default)]
     pub struct WordingSettings {
         /// What is read: `{text}` and, for pairs, `{pair}` stand for the texts, `\n` for a line break.
         template: Option<String> = None;

@@ -26,19 +26,35 @@ impl Preset {
             Self::Default => &["held-out-rows", "default"],
             Self::PaperGlue => &["paper-glue"],
             Self::AuthorGlue => &["author-glue"],
-            Self::ConstantWeightReasoning => &["reasoning"],
-            Self::DefaultReasoning => &["reasoning", "held-out-rows"],
             Self::PaperReasoning => &["reasoning", "paper-reasoning"],
             Self::AuthorLlm => &["reasoning", "author-llm"],
             Self::BlobCompat => &["reasoning", "blob-compat"],
         }
     }
 
+    /// Tables of the preset for the reasoning sets.
+    const fn reasoning_tables(self) -> &'static [&'static str] {
+        match self {
+            Self::ConstantWeight => &["reasoning"],
+            Self::Default => &["reasoning", "held-out-rows"],
+            other => other.tables(),
+        }
+    }
+
     pub fn config(self) -> Config {
+        self.read(self.tables())
+    }
+
+    /// Settings for the reasoning sets: the published lengths and rates of a language model.
+    pub fn reasoning_config(self) -> Config {
+        self.read(self.reasoning_tables())
+    }
+
+    fn read(self, tables: &[&str]) -> Config {
         let read = || -> Result<Config> {
-            let (mut presets, mut layers) =
-                (PRESETS.parse::<toml::Table>()?, Layers::over(&Config::default())?);
-            for table in self.tables().iter().filter_map(|name| presets.remove(*name)) {
+            let mut presets = PRESETS.parse::<toml::Table>()?;
+            let mut layers = Layers::over(&Config::default())?;
+            for table in tables.iter().filter_map(|name| presets.remove(*name)) {
                 layers.set("", table)?;
             }
             Ok(Config { preset: self.name().to_owned(), ..layers.finish()? })
@@ -126,18 +142,16 @@ mod tests {
 
     #[test]
     fn every_table_is_part_of_a_preset_and_every_preset_of_tables() {
-        use Preset::{
-            AuthorLlm, BlobCompat, ConstantWeightReasoning, DefaultReasoning, PaperReasoning,
-        };
-        let reasoning =
-            [DefaultReasoning, ConstantWeightReasoning, PaperReasoning, AuthorLlm, BlobCompat];
-        let presets = Preset::ALL.into_iter().chain(reasoning);
         let tables: toml::Table = PRESETS.parse().unwrap();
-        let of = |preset: Preset| {
+        let glue = Preset::ALL.into_iter().flat_map(|preset| {
             assert_eq!(preset.config().preset, preset.name());
             preset.tables()
-        };
-        let used: BTreeSet<&str> = presets.flat_map(of).copied().collect();
+        });
+        let reasoning = Preset::REASONING.into_iter().flat_map(|preset| {
+            assert_eq!(preset.reasoning_config().preset, preset.name());
+            preset.reasoning_tables()
+        });
+        let used: BTreeSet<&str> = glue.chain(reasoning).copied().collect();
         assert!(used.into_iter().eq(tables.keys()));
     }
 
@@ -145,11 +159,11 @@ mod tests {
     #[test]
     fn ranks_are_pruned_at_the_published_steps() {
         for (preset, expected) in [
-            (Preset::ConstantWeightReasoning, &[1000, 2000, 3000][..]),
+            (Preset::ConstantWeight, &[1000, 2000, 3000][..]),
             (Preset::PaperReasoning, &[1000, 2000, 3000]),
             (Preset::AuthorLlm, &[200, 400, 600, 800]),
         ] {
-            let config = preset.config();
+            let config = preset.reasoning_config();
             let schedule = config.prune_schedule().unwrap();
             let due = (0..=config.steps as u64).filter(|&done| schedule.is_due(done));
             assert_eq!(due.collect::<Vec<_>>(), expected, "{preset:?}");

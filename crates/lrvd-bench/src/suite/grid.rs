@@ -49,13 +49,15 @@ impl Suite {
     pub const fn presets(self) -> &'static [Preset] {
         match self {
             Self::Glue => &Preset::ALL,
-            Self::Reasoning => &[
-                Preset::DefaultReasoning,
-                Preset::ConstantWeightReasoning,
-                Preset::PaperReasoning,
-                Preset::AuthorLlm,
-                Preset::BlobCompat,
-            ],
+            Self::Reasoning => &Preset::REASONING,
+        }
+    }
+
+    /// Settings of `preset` for the suite.
+    pub fn config(self, preset: Preset) -> Config {
+        match self {
+            Self::Glue => preset.config(),
+            Self::Reasoning => preset.reasoning_config(),
         }
     }
 
@@ -261,7 +263,7 @@ impl SuiteOptions {
 
     /// Resolved settings for a model: preset, profile, changes for its architecture, then the user's.
     pub(super) fn config(&self, architecture: &Architecture) -> Result<Config> {
-        let mut config = self.profile.shorten(self.suite, self.preset.config())?;
+        let mut config = self.profile.shorten(self.suite, self.suite.config(self.preset))?;
         if let Some(steps) = self.steps {
             config.evaluate_every = config.evaluate_every.min(steps);
             config.steps = steps;
@@ -275,7 +277,7 @@ impl SuiteOptions {
             (_, Architecture::Deberta(_)) => config.base_precision = BasePrecision::F32,
             (Suite::Glue, Architecture::Llama(_)) => {
                 // Rate and length of a profile are for a tiny encoder and for texts without a question.
-                let preset = self.preset.config();
+                let preset = self.suite.config(self.preset);
                 config.learning_rate = preset.learning_rate;
                 config.max_length = preset.max_length;
             }

@@ -80,13 +80,14 @@ pub(crate) struct Finished {
 
 impl Bench {
     pub(crate) fn new(backbone: Backbone) -> Self {
-        let preset = match backbone {
-            Backbone::Llama | Backbone::NarrowLlama => Preset::ConstantWeightReasoning,
-            _ => Preset::ConstantWeight,
+        let preset = Preset::ConstantWeight;
+        let config = match backbone {
+            Backbone::Llama | Backbone::NarrowLlama => preset.reasoning_config(),
+            _ => preset.config(),
         };
         let mut bench = Self {
             backbone,
-            config: Config { target_modules: backbone.targets(), ..preset.config() },
+            config: Config { target_modules: backbone.targets(), ..config },
             task: task(),
             device: Device::flex(),
             dtype: DType::F32,
