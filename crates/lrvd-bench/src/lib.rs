@@ -20,7 +20,7 @@
 //! | [`adapter`] | what is in an adapter folder; predictions, measurement, new texts of a saved model |
 //! | `train` | [`train()`]: training into a folder |
 //! | [`export`] | adapters for other programs, a model card; ranks and sizes |
-//! | [`check`] | a report on data before anything is trained |
+//! | [`data_check`] | a report on data before anything is trained |
 //! | [`suite`] | whole reproductions: GLUE and reasoning; plans and their workers; arms of settings, compared in pairs |
 //!
 //! The loop is [`lrvd_burn::train`]'s. Nothing here prints: callers pass a function of [`progress::Event`].
@@ -31,8 +31,8 @@
 pub mod adapter;
 pub mod answers;
 mod backbone;
-pub mod check;
 pub mod data;
+pub mod data_check;
 mod error;
 pub mod eval;
 pub mod export;

@@ -6,6 +6,7 @@ mod description;
 mod encoder_only;
 mod evaluate;
 mod hashes;
+mod inspect;
 mod language;
 mod ood;
 mod open;
@@ -21,6 +22,10 @@ pub use evaluate::{
     AskedRows, Evaluation, InputRow, Inputs, evaluate, fit_abstention, read_inputs, stream_inputs,
 };
 pub use hashes::FileHashes;
+pub use inspect::{
+    AdapterReport, BaseReport, LoraConfig, ModelCheck, ModuleReport, check_model, inspect_adapter,
+    inspect_base, is_base,
+};
 pub use language::{
     Continuation, ContinuedToken, Generation, NEW_TOKENS, Prompt, SavedLanguageModel, ScoredToken,
 };

@@ -5,9 +5,8 @@
 //! | `example` | [`Input`], [`Example`], [`Label`], [`Split`], [`Dataset`]; which rows are drawn or held out |
 //! | `hash` | hashes of rows, by which they are recognised in another file |
 //! | `table` | rows of typed values from TSV, CSV, JSON and parquet |
-//! | `locate`, `read`, `load` | a task: its files in a data directory; examples from a file; both splits with notes |
+//! | `published` | a task of the table: its files in a data directory; examples from a file; both splits with notes; the shipped data of the quick profiles |
 //! | `rows`, `columns`, `content`, `classes`, `own` | a user's files: bad rows; columns; texts for a language model; classes; examples |
-//! | `quick` | the shipped data of the quick profiles |
 //! | `wording` | how a language model is asked for a class; the prompts of questions with choices |
 //! | `tokens`, `reader` | the tokens of prompts and answers; [`TextReader`]: token ids of any example |
 //! | `batch` | [`TokenExamples`](batch::TokenExamples): batches on the device; [`PreparedTask`] |
@@ -21,11 +20,8 @@ mod columns;
 mod content;
 mod example;
 mod hash;
-mod load;
-mod locate;
 mod own;
-pub(crate) mod quick;
-mod read;
+mod published;
 mod reader;
 mod rows;
 pub mod table;
@@ -44,11 +40,11 @@ pub(crate) use example::SplitFiles;
 pub(crate) use example::held_out;
 pub use example::{Dataset, Example, Input, Label, Labelled, Origin, Split, SplitName, Validation};
 pub(crate) use hash::{labelled_row, text_row};
-pub use load::load;
 pub use own::{Asked, Data, OwnFiles, TextSet, read_texts};
 pub(crate) use own::{asked, read_labelled};
-pub use quick::write_generated;
-pub use read::read_examples;
+pub(crate) use published::shipped;
+pub use published::shipped::write_generated;
+pub use published::{load, read_examples};
 pub(crate) use reader::length_option;
 pub use reader::{Encoded, InputForm, TextReader};
 pub(crate) use rows::Rows;

@@ -11,8 +11,7 @@ use minijinja::value::Serde;
 use minijinja::{Environment, Value, context};
 use serde::Serialize;
 
-use super::inspect::{AdapterReport, inspect_adapter};
-use crate::adapter::{Adapter, CARD_FILE, Description, HEAD_FILE};
+use crate::adapter::{Adapter, AdapterReport, CARD_FILE, Description, HEAD_FILE, inspect_adapter};
 use crate::answers::{AnswerSpace, Readout};
 use crate::backbone::{is_hub_id, shared_name, split_revision};
 use crate::data::Wording;

@@ -1,7 +1,6 @@
-//! Adapters for other programs, and what there is to know of them.
+//! Adapters for other programs, and their model cards.
 
 mod card;
-mod inspect;
 mod merged;
 
 use std::path::Path;
@@ -17,14 +16,10 @@ use crate::backbone::{Architecture, shared_name};
 use crate::error::Result;
 use card::{Card, CardFormat};
 
-pub use inspect::{
-    AdapterReport, BaseReport, LoraConfig, ModelCheck, ModuleReport, check_model, inspect_adapter,
-    inspect_base, is_base,
-};
 pub use merged::{MergeReport, export_merged};
 
 const GGUF_FILE: &str = "adapter.gguf";
-/// Name of what an adapter of a language model was trained on.
+/// Name of the training data of a language model.
 const TEXTS: &str = "texts";
 
 #[derive(Clone, Debug)]
@@ -35,7 +30,7 @@ pub struct PeftExport {
     pub warnings: Vec<String>,
 }
 
-/// In what another program that loads the export answers differently from `lrvd`, unless its user sees to it, one sentence each.
+/// Differences between the answers of `lrvd` and of another program that loads the export, one sentence each.
 fn differences(info: Option<&Description>, to_peft: bool) -> Vec<String> {
     let Some(info) = info.filter(|info| info.goal.answers != AnswerSpace::Tokens) else {
         return Vec::new();

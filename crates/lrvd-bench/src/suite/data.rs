@@ -21,7 +21,7 @@ use crate::backbone::{Architecture, Backbone};
 use crate::data::batch::TokenExamples;
 use crate::data::{
     self, AnswerToken, Dataset, InputForm, InputLayout, LLAMA_2_LABELS, Origin, PreparedTask,
-    QuestionForm, Split, SplitName, Wording, check_known, quick, require_single,
+    QuestionForm, Split, SplitName, Wording, check_known, require_single, shipped,
 };
 use crate::error::{Error, Kind, Result, kind_of};
 use crate::eval::{RunContext, Scored, score_draws};
@@ -225,8 +225,8 @@ pub(super) fn generated_data(
         sink(&Event::Note(format!("writing generated tasks to {}", folder.display())));
         let building = AtomicDir::create(&folder)?;
         match suite {
-            Suite::Glue => quick::GLUE.write(building.path())?,
-            Suite::Reasoning => quick::REASONING.write(building.path())?,
+            Suite::Glue => shipped::GLUE.write(building.path())?,
+            Suite::Reasoning => shipped::REASONING.write(building.path())?,
         }
         building.commit()?;
     }

@@ -8,8 +8,8 @@ use lrvd_core::error::check_range;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::backbone::{Architecture, Backbone, ModelLocation, locate_model, shipped};
-use crate::data::{Wording, quick};
+use crate::backbone::{self, Architecture, Backbone, ModelLocation, locate_model};
+use crate::data::{Wording, shipped};
 use crate::error::{Error, Result};
 use crate::method::MethodName;
 use crate::settings::{BasePrecision, Config, KlWeight, Layers, MethodSettings, Preset};
@@ -77,7 +77,7 @@ impl Suite {
         let Defaults { model, .. } = self.defaults(profile)?;
         match profile {
             Profile::Paper => locate_model(&model),
-            Profile::Quick => shipped(&model),
+            Profile::Quick => backbone::shipped(&model),
         }
     }
 }
@@ -239,15 +239,13 @@ impl SuiteOptions {
 
     /// Returns an error for the paper profile without data, and for the quick one without data of a task that is not shipped.
     pub(super) fn check_data(&self) -> Result<()> {
-        let (shipped, files) = match self.suite {
-            Suite::Glue => (&quick::GLUE, "CoLA, MNLI, MRPC, QNLI, QQP, RTE and SST-2"),
-            Suite::Reasoning => (&quick::REASONING, "WinoGrande, ARC, OpenBookQA and BoolQ"),
+        let (own, files) = match self.suite {
+            Suite::Glue => (&shipped::GLUE, "CoLA, MNLI, MRPC, QNLI, QQP, RTE and SST-2"),
+            Suite::Reasoning => (&shipped::REASONING, "WinoGrande, ARC, OpenBookQA and BoolQ"),
         };
         match (self.profile, &self.data_dir) {
             (_, Some(_)) => Ok(()),
-            (Profile::Quick, None) => {
-                self.tasks.iter().try_for_each(|task| shipped.check(task.name()))
-            }
+            (Profile::Quick, None) => self.tasks.iter().try_for_each(|task| own.check(task.name())),
             (Profile::Paper, None) => bail!(
                 "the paper profile needs `--data-dir`: the folder that holds {files} in their original layouts"
             ),

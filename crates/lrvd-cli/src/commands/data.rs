@@ -6,10 +6,10 @@ use anyhow::anyhow;
 use clap::{Args, Subcommand};
 use lrvd_bench::adapter::named_at;
 use lrvd_bench::answers::{QuestionKind, Readout};
-use lrvd_bench::check::{Spread, check_data};
 use lrvd_bench::data::{
     Data, NamedColumns, NamedTexts, OnError, OwnFiles, ReadOptions, Validation, load,
 };
+use lrvd_bench::data_check::{LengthStats, check_data};
 use lrvd_bench::settings::WordingSettings;
 use lrvd_bench::task::Task;
 use lrvd_bench::{Result, Unused};
@@ -287,7 +287,7 @@ fn text(report: &Value) -> String {
     if all.len() > MANY_CLASSES {
         row("classes", &|split| Some(count(sizes(split)?.into_iter().filter(|n| *n > 0).count())));
         row("rows of a class: least, median, 95 % at most, most", &|split| {
-            spread(&serde_json::to_value(Spread::of(sizes(split)?)).ok()?)
+            spread(&serde_json::to_value(LengthStats::of(sizes(split)?)).ok()?)
         });
         // The largest and the smallest.
         shown.sort_by_key(|id| std::cmp::Reverse(all[*id]));

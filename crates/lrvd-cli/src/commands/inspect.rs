@@ -4,10 +4,9 @@ use std::path::PathBuf;
 
 use anyhow::bail;
 use clap::Args;
-use lrvd_bench::adapter::{Adapter, OpenOptions};
-use lrvd_bench::export::{
-    AdapterReport, BaseReport, ModelCheck, ModuleReport, check_model, inspect_adapter,
-    inspect_base, is_base,
+use lrvd_bench::adapter::{
+    Adapter, AdapterReport, BaseReport, ModelCheck, ModuleReport, OpenOptions, check_model,
+    inspect_adapter, inspect_base, is_base,
 };
 use lrvd_burn::device;
 use lrvd_burn::files::is_dir;

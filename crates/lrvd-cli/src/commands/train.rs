@@ -3,10 +3,9 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use lrvd_bench::adapter::{Adapter, OpenOptions, named_at};
+use lrvd_bench::adapter::{Adapter, AdapterReport, OpenOptions, inspect_adapter, named_at};
 use lrvd_bench::answers::AnswerSpace;
 use lrvd_bench::data::Data;
-use lrvd_bench::export::{AdapterReport, inspect_adapter};
 use lrvd_bench::method::MethodName;
 use lrvd_bench::record::CheckpointRecord;
 use lrvd_bench::run::CHECKPOINT_DIR;

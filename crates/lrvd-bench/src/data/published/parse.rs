@@ -10,9 +10,9 @@ use std::path::Path;
 use anyhow::{anyhow, bail, ensure};
 use serde_json::Value;
 
-use super::table::{Cell, Format, Row, Table};
-use super::wording::DIGITS;
-use super::{Example, Input, Label, SourceFile};
+use super::super::table::{Cell, Format, Row, Table};
+use super::super::wording::DIGITS;
+use super::super::{Example, Input, Label, SourceFile};
 use crate::answers::LETTERS;
 use crate::error::{Error, Result};
 use crate::task::{Shape, Target, Task};

@@ -1,6 +1,6 @@
 //! The data of the quick profiles: generated tasks, frozen as files.
 //!
-//! `assets/quick/README.md` says where they come from, how large they are and which accuracy can be reached.
+//! `assets/quick/README.md` has their origin, sizes and reachable accuracy.
 
 use std::io::Read as _;
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::error::Result;
 use crate::io::{cannot, create_dir, write_text};
 use crate::text::quoted;
 
-const ARCHIVE: &[u8] = include_bytes!("../../assets/quick/quick.tar.gz");
+const ARCHIVE: &[u8] = include_bytes!("../../../assets/quick/quick.tar.gz");
 
 pub(crate) struct Quick {
     folder: &'static str,
@@ -69,7 +69,7 @@ mod tests {
     #[test]
     fn the_files_of_the_quick_profiles_stay_as_they_are() {
         // Of the files that the grammars wrote, by `sha256sum`.
-        let digests = include_str!("../../assets/quick/SHA256SUMS").lines();
+        let digests = include_str!("../../../assets/quick/SHA256SUMS").lines();
         for suite in [&GLUE, &REASONING] {
             let dir = tempfile::tempdir().unwrap();
             suite.write(dir.path()).unwrap();

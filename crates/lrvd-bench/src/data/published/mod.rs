@@ -1,4 +1,8 @@
-//! A task's data: the located files, read, split and described.
+//! Data of the table's tasks in their published files: found, parsed, split and described.
+
+mod find;
+mod parse;
+pub(crate) mod shipped;
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -7,11 +11,11 @@ use anyhow::bail;
 use lrvd_burn::files::is_there;
 use serde::Deserialize;
 
-use super::locate::{FileSet, locate};
+use find::{FileSet, locate};
+pub use parse::read_examples;
+
 use super::table::{Format, Table};
-use super::{
-    Dataset, Example, Labelled, Origin, Pieces as _, SourceFile, Split, SplitName, read_examples,
-};
+use super::{Dataset, Example, Labelled, Origin, Pieces as _, SourceFile, Split, SplitName};
 use crate::error::{Error, Result};
 use crate::io::read_text;
 use crate::task::Task;
@@ -225,7 +229,7 @@ mod tests {
 
     #[test]
     fn splits_are_hashed_counted_and_labelled_honestly() {
-        let cases: Vec<Case> = serde_json::from_str(include_str!("cases/load.json")).unwrap();
+        let cases: Vec<Case> = serde_json::from_str(include_str!("../cases/load.json")).unwrap();
         let mut found = String::new();
         for (task, files, rows) in cases {
             let dir = tempfile::tempdir().unwrap();
@@ -260,7 +264,7 @@ mod tests {
     #[test]
     fn rows_that_are_left_out_are_said() {
         let dir = tempfile::tempdir().unwrap();
-        crate::data::quick::REASONING.write(dir.path()).unwrap();
+        shipped::REASONING.write(dir.path()).unwrap();
         let mut data = load(dir.path(), Task::WgS, None).unwrap();
         data.validation.origin = Origin::Official;
         let notes = [data.sample(Some(30)), data.limit(Some(8)), data.limit(Some(8))];

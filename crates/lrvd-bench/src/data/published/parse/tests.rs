@@ -28,7 +28,7 @@ fn show(found: &mut String, rows: Result<Vec<Example>>, folder: &Path) {
 #[test]
 fn rows_are_read_or_rejected_with_their_place() {
     let groups: BTreeMap<String, Vec<(Task, String)>> =
-        serde_json::from_str(include_str!("../cases/read.json")).unwrap();
+        serde_json::from_str(include_str!("../../cases/read.json")).unwrap();
     let (dir, mut found) = (tempfile::tempdir().unwrap(), String::new());
     for (group, cases) in groups {
         let file = dir.path().join(format!("d.{}", group.split(' ').next().unwrap()));
@@ -49,7 +49,7 @@ fn golden() -> PathBuf {
 fn parquet_files_of_another_writer_are_read() {
     let mut found = String::new();
     // Of the fourth, the columns are in another order than the schema's.
-    for line in include_str!("../cases/parquet.txt").lines() {
+    for line in include_str!("../../cases/parquet.txt").lines() {
         let (task, name) = line.split_once(' ').unwrap();
         let task = Task::named("task", task, Task::ALL.into_iter()).unwrap();
         writeln!(found, "{task} {name}").unwrap();

@@ -21,7 +21,7 @@ use crate::settings::{Preset, WordingSettings};
 const SHOWN: usize = 3;
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Spread {
+pub struct LengthStats {
     pub least: usize,
     /// Of an even number of values the mean of the two in the middle.
     pub median: f64,
@@ -30,7 +30,7 @@ pub struct Spread {
     pub most: usize,
 }
 
-impl Spread {
+impl LengthStats {
     pub fn of(mut values: Vec<usize>) -> Option<Self> {
         values.sort_unstable();
         let (least, most) = (*values.first()?, *values.last()?);
@@ -119,9 +119,9 @@ fn splits<C: Pieces, L>(
         let (lengths, mut report) = counted(split)?;
         report["name"] = name.into();
         report["rows"] = split.rows().into();
-        report["characters"] = json!(Spread::of(characters));
+        report["characters"] = json!(LengthStats::of(characters));
         let tokens = lengths.iter().flatten().map(|(length, _)| *length).collect();
-        report["tokens"] = json!(Spread::of(tokens));
+        report["tokens"] = json!(LengthStats::of(tokens));
         let truncated = lengths.map(|rows| rows.iter().filter(|(_, cut)| *cut).count());
         report["truncated"] = json!(truncated);
         report["repeated"] = repeated.into();
@@ -251,7 +251,7 @@ fn texts(data: &TextSet, model: Option<&Opened>, max_length: usize) -> Result<Va
         let learnt = |text: &EncodedText| text.learnt.iter().filter(|learnt| **learnt).count();
         let dropped = |text: &&EncodedText| text.example().is_none();
         let counts = texts.map(|texts| {
-            let learnt = Spread::of(texts.iter().map(learnt).collect());
+            let learnt = LengthStats::of(texts.iter().map(learnt).collect());
             (learnt, texts.iter().filter(dropped).count())
         });
         let (learnt, dropped) = counts.unzip();
@@ -291,10 +291,10 @@ mod tests {
 
     #[test]
     fn a_spread_has_the_value_that_95_percent_of_the_rows_do_not_exceed() {
-        let of = |n: usize| Spread::of((1..=n).rev().collect()).unwrap();
+        let of = |n: usize| LengthStats::of((1..=n).rev().collect()).unwrap();
         // ⌈9.5⌉ = 10, ⌈28.5⌉ = 29, ⌈19⌉ = 19, ⌈38⌉ = 38; the median of an even number is a mean.
         assert_eq!([10, 30, 20, 40].map(|n| of(n).most_rows), [10, 29, 19, 38]);
         assert_eq!([1, 2, 5, 10].map(|n| of(n).median), [1.0, 1.5, 3.0, 5.5]);
-        assert_eq!((of(10).least, of(10).most, Spread::of(Vec::new())), (1, 10, None));
+        assert_eq!((of(10).least, of(10).most, LengthStats::of(Vec::new())), (1, 10, None));
     }
 }

@@ -19,7 +19,7 @@ use lrvd_models::llama::LlamaForCausalLm;
 use lrvd_models::{AutoModel, TokenBatch};
 use serde::Serialize;
 
-use crate::adapter::{Adapter, AdapterFiles, OpenOptions};
+use super::{Adapter, AdapterFiles, OpenOptions};
 use crate::backbone::{Architecture, Sizes, local};
 use crate::error::{Burn, Result};
 use crate::method::{Intervals, Temperatures};

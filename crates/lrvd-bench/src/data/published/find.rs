@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{anyhow, ensure};
 use lrvd_burn::files::is_dir;
 
-use super::{Format, Origin, SplitName};
+use super::super::{Format, Origin, SplitName};
 use crate::error::{Kind, Result};
 use crate::io::cannot;
 use crate::task::{Files, Task};
@@ -226,7 +226,7 @@ mod tests {
 
     #[test]
     fn the_best_files_are_found_or_what_is_missing_is_listed() {
-        let cases = include_str!("cases/files.txt").lines();
+        let cases = include_str!("../cases/files.txt").lines();
         let cases = cases.filter_map(|line| line.split_once(' '));
         let found: String = cases
             .map(|(task, files)| found(from_str(&format!("{task:?}")).unwrap(), files))
