@@ -28,7 +28,7 @@ use crate::method::{Intervals, Temperatures};
 pub struct ModuleReport {
     pub path: String,
     pub rank: usize,
-    /// Rank before pruning, as far as the file knows it.
+    /// Rank before pruning, as far as the file states it.
     pub initial_rank: usize,
     /// The factor before the product of the factors; `None` where the files do not tell.
     pub scaling: Option<f64>,
@@ -125,7 +125,7 @@ pub fn inspect_adapter(source: &Adapter) -> Result<AdapterReport> {
     }
     for (path, module) in &peft.modules {
         if modules.contains_key(path) {
-            // PEFT demands one module: this one is zeros and stands for none.
+            // PEFT demands one module: this one is of zeros.
             continue;
         }
         let wrong = |source| anyhow!("module `{path}`: {source}");
@@ -221,7 +221,7 @@ pub struct BaseReport {
     pub unrecognised: Vec<String>,
 }
 
-/// Whether there is a base checkpoint at `path`, of Hugging Face's kind or a GGUF file.
+/// `true` if `path` is a base checkpoint, of Hugging Face's kind or a GGUF file.
 pub fn is_base(path: &Path) -> Result<bool> {
     let is_gguf = || local(path).map_or(true, |found| found.is_some_and(|file| file.is_file()));
     Ok(is_file(&path.join("config.json"))? || is_gguf())
@@ -231,7 +231,8 @@ pub fn inspect_base(dir: &Path) -> Result<BaseReport> {
     let model = local(dir)?.unwrap_or_else(|| dir.to_owned());
     let architecture = Architecture::read(&model)?;
     let store = architecture.open_weights(&model)?;
-    let (mut parameters, mut dtypes) = (BTreeMap::new(), BTreeMap::new());
+    let mut parameters = BTreeMap::new();
+    let mut dtypes = BTreeMap::new();
     for name in store.names() {
         let n: usize = store.shape(name).unwrap_or_default().iter().product();
         // The part below the model's own name, which a head has not.
@@ -266,7 +267,7 @@ pub fn inspect_base(dir: &Path) -> Result<BaseReport> {
 
 const TOKENS: usize = 8;
 
-/// What a check found. A tensor that is missing, left over, of another shape or not finite is an error instead.
+/// Result of a check. A tensor that is missing, left over, of another shape or not finite is an error instead.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ModelCheck {
     pub folder: String,
@@ -275,12 +276,12 @@ pub struct ModelCheck {
     pub unused_tensors: usize,
     pub fresh: Vec<String>,
     pub adapter_tensors: Option<usize>,
-    /// Whether the logits of a built-in batch are finite, without the adapter and with it; `None` without a base model.
+    /// `true` if the logits of a built-in batch are finite, without the adapter and with it; `None` without a base model.
     pub finite: Option<bool>,
 }
 
 /// Reads everything in `dir` and runs it on a built-in batch: a base checkpoint, or an adapter, with the base checkpoint
-/// that lies beside it. With `allow_changed` it may have other hashes than its description has.
+/// in the same folder. With `allow_changed` it may have other hashes than its description has.
 pub fn check_model(dir: &Path, device: &Device, allow_changed: bool) -> Result<ModelCheck> {
     let options = OpenOptions { allow_changed, ..OpenOptions::default() };
     let source = Adapter::is_at(dir)?;
@@ -298,7 +299,8 @@ pub fn check_model(dir: &Path, device: &Device, allow_changed: bool) -> Result<M
     }
     let folder = local(dir)?.unwrap_or_else(|| dir.to_owned());
     let architecture = Architecture::read(&folder)?;
-    let (store, dtype) = (architecture.open_weights(&folder)?, DType::F32);
+    let store = architecture.open_weights(&folder)?;
+    let dtype = DType::F32;
     let (model, loaded) = match &architecture {
         Architecture::Deberta(config) => {
             let seed = NoiseKey::new(0);
@@ -314,10 +316,8 @@ pub fn check_model(dir: &Path, device: &Device, allow_changed: bool) -> Result<M
             (AutoModel::Llama(model), loaded)
         }
     };
-    let (finite, read) = (
-        is_finite(model, adapter, &batch(&architecture.sizes(), device))?,
-        loaded.report.applied.len(),
-    );
+    let finite = is_finite(model, adapter, &batch(&architecture.sizes(), device))?;
+    let read = loaded.report.applied.len();
     Ok(ModelCheck {
         finite: Some(finite),
         base_tensors: Some(read),
@@ -330,7 +330,8 @@ pub fn check_model(dir: &Path, device: &Device, allow_changed: bool) -> Result<M
 fn batch(sizes: &Sizes, device: &Device) -> TokenBatch {
     let n = TOKENS.min(sizes.positions);
     let ids: Vec<u32> = (0..n).map(|i| ((1 + 7 * i) % sizes.vocab) as u32).collect();
-    let (types, half) = (vec![0; n], n.div_ceil(2));
+    let types = vec![0; n];
+    let half = n.div_ceil(2);
     let rows = [(&ids[..], &types[..]), (&ids[..half], &types[..half])];
     let columns = vec![(0..n).collect(); rows.len()];
     TokenBatch { columns, ..TokenBatch::padded(&rows, 0, device, DType::F32) }

@@ -65,7 +65,8 @@ impl<'a> Card<'a> {
         let settings = run.filter(has(SETTINGS_FILE)).filter(|_| !adapter.continues_texts());
         let settings = settings.map(TrainSettings::read).transpose()?;
         let record = run.filter(has(RECORD_FILE)).map(|run| read_json(&run.join(RECORD_FILE)));
-        let (report, record) = (inspect_adapter(adapter)?, record.transpose()?);
+        let report = inspect_adapter(adapter)?;
+        let record = record.transpose()?;
         Ok(Self { info, report, ranks, settings, record, command })
     }
 
@@ -77,7 +78,7 @@ impl<'a> Card<'a> {
     pub(super) fn text(&self, format: CardFormat<'_>) -> Result<String> {
         let Self { info, report, ranks, settings, .. } = self;
         let base = info.map(|info| info.base.name.as_str()).or(report.base_model.as_deref());
-        // The base where it is one that a hub knows, and not a place on some machine.
+        // The base if it is on a hub, and not a folder of some machine.
         let hub_base = base.filter(|base| is_hub_id(base)).map(|base| split_revision(base).0);
         let hash = |(file, hash): (&String, &String)| format!("{} sha256 `{hash}`", code(file));
         let classes = |info: &Description| match &*info.goal.answers.names() {
@@ -151,9 +152,10 @@ impl<'a> Card<'a> {
         METRICS.into_iter().filter(|(_, own)| has(own)).map(|(name, _)| name).collect()
     }
 
-    /// What was measured on the validation rows: the number of draws and the values, line by line.
+    /// Measurements on the validation rows: the number of draws and the values, line by line.
     fn measured(&self) -> Option<Value> {
-        let (record, at) = (self.record.as_ref()?, self.checkpoint()?);
+        let record = self.record.as_ref()?;
+        let at = self.checkpoint()?;
         let n = at.metrics.values().map(|metrics| metrics.n).max().unwrap_or(0);
         let share = self.settings.as_ref().and_then(|settings| settings.rows.validation_split);
         let rows = match share {
@@ -165,7 +167,8 @@ impl<'a> Card<'a> {
         };
         let experiment = self.settings.as_ref().map(|settings| &settings.experiment);
         let fitted = self.settings.as_ref().zip(self.info).map(|(settings, info)| {
-            let (config, is_drawn) = (&settings.experiment, share.is_some());
+            let config = &settings.experiment;
+            let is_drawn = share.is_some();
             Holdout::new(settings.method, config, n as usize, is_drawn, &info.goal.answers).fitted
         });
         let value = |metrics: &Metrics, name: &str| match name {

@@ -49,7 +49,7 @@ pub struct MergeReport {
     pub ranks: BTreeMap<String, usize>,
     pub tensors: usize,
     pub parameters: usize,
-    /// Whether the head has separate weights, because it was tied to the word embedding.
+    /// `true` if the head got separate weights, because it was tied to the word embedding.
     pub untied: bool,
     pub difference: Option<(f64, usize)>,
     pub warnings: Vec<String>,
@@ -205,8 +205,8 @@ impl<'a> Plan<'a> {
         });
         let sizes: Vec<(&String, usize)> = sizes.collect();
         let shards = shards(&sizes, SHARD);
-        let (mut map, metadata) =
-            (BTreeMap::new(), [("format".to_owned(), "pt".to_owned())].into());
+        let mut map = BTreeMap::new();
+        let metadata = [("format".to_owned(), "pt".to_owned())].into();
         for (i, names) in shards.iter().enumerate() {
             let file = match shards.len() {
                 1 => "model.safetensors".to_owned(),
@@ -407,7 +407,8 @@ fn compare(
     limit: f64,
     device: &Device,
 ) -> Result<(f64, usize)> {
-    let (policy, single) = (DrawPolicy::default(), Some(BasePrecision::F32));
+    let policy = DrawPolicy::default();
+    let single = Some(BasePrecision::F32);
     let (expected, found) = match info {
         Some(info) => {
             let inputs = probes(info);
@@ -438,7 +439,7 @@ fn compare(
     }
 }
 
-/// Options of a question that both models are asked.
+/// Options of a question to both models.
 const OPTIONS: usize = 8;
 
 fn probes(info: &Description) -> Vec<Input> {

@@ -106,7 +106,8 @@ impl UpdateOp for ContextMatrix {
         _b: &mut Param<Tensor<2>>,
         key: NoiseKey,
     ) -> Burn<Vec<OpParameter>> {
-        let ([_, rank], hidden) = (a.val().dims(), self.hidden);
+        let [_, rank] = a.val().dims();
+        let hidden = self.hidden;
         let uniform = |schema: &ParameterSchema, inputs: usize, len: usize| {
             let bound = 1.0 / (inputs as f64).sqrt();
             initial_uniform(key, schema.initial_use, len, |u| (2.0 * u - 1.0) * bound as f32)
@@ -150,8 +151,10 @@ impl UpdateOp for ContextMatrix {
         Box::new(move |x, use_index| {
             let z = linear(x, layer.a.val(), None);
             let [n, tokens, rank] = z.dims();
-            let (w1, b1) = (layer.extension.parameter(0), layer.extension.parameter(1));
-            let (w2, b2) = (layer.extension.parameter(2), layer.extension.parameter(3));
+            let w1 = layer.extension.parameter(0);
+            let b1 = layer.extension.parameter(1);
+            let w2 = layer.extension.parameter(2);
+            let b2 = layer.extension.parameter(3);
             let hidden = activation::relu(linear(z.clone(), w1, Some(b1)));
             let out = linear(hidden, w2, Some(b2));
             let half = |start| -> Tensor<4> {
@@ -239,7 +242,7 @@ impl Method<AutoModel> for CLora {
         let seen = self.divergences.take();
         let modules: BTreeSet<u32> = seen.iter().map(|seen| seen.module).collect();
         let rows = |seen: &ContextDivergence| seen.per_token.dims()[0];
-        // A step of several micro-batches asks once, after the first: it stands for all of them.
+        // A step of several micro-batches requests it once, after the first, for all of them.
         let rows = seen.iter().map(rows).max().unwrap_or(1).max(1);
         let share = step.examples as f64 / rows as f64;
         let kl = seen.into_iter().map(|seen| seen.per_token.sum()).reduce(|a, b| a + b);

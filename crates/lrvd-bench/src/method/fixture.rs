@@ -86,7 +86,8 @@ pub(crate) fn inputs(lengths: &[usize], batch_size: usize) -> Asked<'static> {
 
 /// The examples stay for the rest of the program.
 pub(crate) fn inputs_of(examples: Vec<TokenisedExample>, batch_size: usize) -> Asked<'static> {
-    let (examples, device) = (examples.leak(), Box::leak(Box::new(Device::flex())));
+    let examples = examples.leak();
+    let device = Box::leak(Box::new(Device::flex()));
     let examples = TokenExamples::new(examples, 0, LABELS, device);
     Asked { examples: TokenExamples { dtype: DType::F64, ..examples }, batch_size }
 }

@@ -14,14 +14,14 @@ pub enum FittedRows {
     /// Nothing is fitted. Rows that were held out choose ranks.
     #[default]
     None,
-    /// Those that were held out.
+    /// Rows that were held out.
     Holdout,
-    /// Those of the validation split. Rows that were held out choose ranks alone.
+    /// Rows of the validation split. Held-out rows choose ranks alone.
     Validation,
 }
 
 impl FittedRows {
-    /// Those rows of `task`. A fit that reads no rows gets the held-out ones.
+    /// These rows of `task`. A fit that reads no rows gets the held-out ones.
     pub(crate) fn of(self, task: &PreparedTask) -> &[TokenisedExample] {
         match self {
             Self::Validation => &task.validation,
@@ -71,7 +71,7 @@ impl Holdout {
     }
 }
 
-/// What the evaluations of a run take beside its steps, in forward passes of a row.
+/// Costs of the evaluations of a run, in forward passes of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EvaluationWork {
     /// Of all steps: forward, and backward as twice that.
@@ -124,8 +124,9 @@ mod tests {
             (share, fitted)
         };
         let drawn = |name: &str, config: &Config| of(name, config, true, false);
-        let (none, holdout, validation) =
-            (FittedRows::None, FittedRows::Holdout, FittedRows::Validation);
+        let none = FittedRows::None;
+        let holdout = FittedRows::Holdout;
+        let validation = FittedRows::Validation;
         assert_eq!(drawn("lora", &default), (0.0, none));
         assert_eq!(drawn("lora+ts", &default), (0.0, validation));
         // Validation rows of a separate file, and of a suite, are not fitted to.

@@ -29,7 +29,7 @@ impl Intervals {
     /// Fewest rows of that level.
     const FEWEST: usize = 19;
 
-    /// Those of the differences of so many rows' numbers from their labels, by number of draws.
+    /// Intervals from differences between the numbers of so many rows and their labels, by number of draws.
     pub(crate) fn of(
         rows: usize,
         residuals: impl IntoIterator<Item = (usize, Vec<f64>)>,
@@ -48,12 +48,13 @@ impl Intervals {
         Some([score - radius, score + radius])
     }
 
-    /// What was fitted, in words; `None` where nothing was.
+    /// Description of the intervals; `None` if none were fitted.
     pub fn describe(&self) -> Option<String> {
         if self.is_empty() {
             return None;
         }
-        let (level, rows) = (100.0 * Self::LEVEL, self.rows);
+        let level = 100.0 * Self::LEVEL;
+        let rows = self.rows;
         let each = |(draws, radius): (&usize, &f64)| match draws {
             0 => format!("±{radius:.4}"),
             1 => format!("±{radius:.4} of 1 draw"),

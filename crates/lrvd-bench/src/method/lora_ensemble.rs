@@ -1,4 +1,4 @@
-//! LoRA-Ensemble: several adapters on one backbone, trained and asked in one batched pass.
+//! LoRA-Ensemble: several adapters on one backbone, trained and evaluated in one batched pass.
 //!
 //! ```text
 //! update(x of member m) = scaling · x·A_m·B_m
@@ -53,7 +53,8 @@ impl UpdateOp for Members {
         b: &mut Param<Tensor<2>>,
         key: NoiseKey,
     ) -> Burn<Vec<OpParameter>> {
-        let ([d_input, rank], [_, d_output]) = (a.val().dims(), b.val().dims());
+        let [d_input, rank] = a.val().dims();
+        let [_, d_output] = b.val().dims();
         let bound = self.gain * (6.0 / (d_input + rank) as f64).sqrt();
         let values = |member| {
             let initial_use = A.initial_use + member as u32;

@@ -27,7 +27,7 @@ use super::setup::rate_to_reach;
 use crate::error::Result;
 use crate::settings::{ArdSettings, Config, KlWeight, RankSearchSettings};
 
-/// LoRA at the rank asked for, with the scaling `c` of the settings' rank.
+/// LoRA at the requested rank, with the scaling `c` of the settings' rank.
 pub(super) fn lora(config: &Config, request: RankRequest) -> Result<Lora> {
     Ok(Lora {
         rank: request.rank(config),
@@ -50,7 +50,8 @@ pub(super) fn adalora(config: &Config, request: RankRequest) -> Result<AdaLora> 
         beta2: config.adalora.beta,
         orth_reg_weight: config.adalora.orthogonal_weight,
     };
-    let (alpha, dropout) = (config.lora_alpha, config.adapter_dropout);
+    let alpha = config.lora_alpha;
+    let dropout = config.adapter_dropout;
     Ok(AdaLora::new(schedule, alpha, dropout, config.adalora.placement)?)
 }
 

@@ -108,7 +108,7 @@ impl Method<AutoModel> for Bbb {
     }
 }
 
-/// BLoB and `ScalaBL`: noise on the entries of A, or on one scale per rank direction, and two optimisers that alternate on
+/// BLoB and `ScalaBL`: noise on the entries of A, or on one scale per rank direction, and two optimizers that alternate on
 /// every batch (see [`SecondOptimizer`]). BLoB:
 ///
 /// ```text
@@ -159,7 +159,7 @@ impl Divergence {
     }
 }
 
-/// Published rate of `ScalaBL`'s second optimiser for Llama-2, in the coded direction.
+/// Published rate of `ScalaBL`'s second optimizer for Llama-2, in the coded direction.
 const PUBLISHED_RATE: f64 = 0.1;
 /// That of the standard direction: it carries `ln σ` to the prior's within the cycles of a published run.
 const STANDARD_RATE: f64 = 1.0;

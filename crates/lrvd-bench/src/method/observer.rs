@@ -1,6 +1,6 @@
 //! A model whose adapters show inputs and arriving gradients, example by example.
 //!
-//! Frameworks with hooks answer this by callbacks on modules. Here a zero tensor that asks for its gradient, a probe, is
+//! Frameworks with hooks answer this by callbacks on modules. Here a zero tensor that requires its gradient, a probe, is
 //! added where the gradient is needed; after `backward` its gradient is that of the sum.
 
 use std::sync::{Arc, Mutex, PoisonError};

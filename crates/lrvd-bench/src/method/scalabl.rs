@@ -110,7 +110,8 @@ pub fn kl(layer: &AdaptedLinear, direction: KlDirection) -> Option<Tensor<1>> {
     let Some(Extension::Op(scales)) = layer.extension() else { return None };
     let [log_mean, log_std] = [0, 1].map(|at| scales.parameter::<1>(at));
     let dtype = log_mean.dtype();
-    let (log_mean, log_std) = (widened(log_mean), widened(log_std));
+    let log_mean = widened(log_mean);
+    let log_std = widened(log_std);
     // The two directions exchange the widths and measure the mean in the narrower's place.
     let (log_ratio, log_distance) = match direction {
         KlDirection::Standard => (log_std, log_mean),

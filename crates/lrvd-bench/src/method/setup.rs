@@ -1,4 +1,4 @@
-//! What methods share when they are set up: ranks that are asked for, adapters, rates, the cycle of the KL and the second optimiser.
+//! Common parts of the set-up of methods: requested ranks, adapters, rates, the cycle of the KL and the second optimizer.
 
 use std::collections::BTreeMap;
 
@@ -40,7 +40,7 @@ impl RankRequest {
     }
 }
 
-/// The adapter of `kind` with the experiment's scaling and dropout, at the rank asked for.
+/// The adapter of `kind` with the experiment's scaling and dropout, at the requested rank.
 pub(super) fn adapter(config: &Config, kind: AdapterKind, request: RankRequest) -> AdapterConfig {
     AdapterConfig {
         kind,
@@ -149,7 +149,7 @@ impl KlCycle {
 /// Below this the weight is 0 in single precision, and the KL gradient is negligible.
 const SMALLEST_WEIGHT: f64 = f32::MIN_POSITIVE as f64;
 
-/// Whether a parameter's gradient of the step's objective is the second optimiser's, and `AdamW` does not see it.
+/// `true` for a parameter whose gradient of the step's objective belongs to the second optimizer and not to `AdamW`.
 type Owns = fn(&NamedParameter<'_>) -> bool;
 
 /// The noise of BLoB's code, and nothing in `BayesAdapt`.
@@ -160,7 +160,7 @@ pub(super) fn noise_of(optimizers: Optimizers) -> Owns {
     }
 }
 
-/// The second optimiser of BLoB, `ScalaBL` and C-LoRA: gradient descent beside `AdamW`.
+/// The second optimizer of BLoB, `ScalaBL` and C-LoRA: gradient descent beside `AdamW`.
 ///
 /// ```text
 /// first:   AdamW on the likelihood

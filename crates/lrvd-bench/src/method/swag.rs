@@ -1,4 +1,4 @@
-//! SWAG-LoRA: the tail of the optimiser's path as a Gaussian.
+//! SWAG-LoRA: the tail of the optimizer's path as a Gaussian.
 //!
 //! Objective: mean negative log-likelihood. From a share of the steps on the learning rate goes to a constant in a
 //! line, and every so many steps the factors `θ` of the adapters are collected:
@@ -80,7 +80,8 @@ pub(super) struct Swag {
 impl Swag {
     pub(super) fn new(config: &Config, request: RankRequest) -> Result<Self> {
         let settings = config.methods.swag;
-        let (start, every) = (config.share(settings.start), config.share(settings.every).max(1));
+        let start = config.share(settings.start);
+        let every = config.share(settings.every).max(1);
         let collections = config.steps.saturating_sub(start) / every;
         if collections < 2 {
             bail!(
@@ -106,7 +107,8 @@ impl Swag {
 
     fn collect(&mut self, model: &AutoModel) -> Burn<()> {
         let mut outcome = Ok(());
-        let (moments, deviations) = (&mut self.moments, self.settings.deviations);
+        let moments = &mut self.moments;
+        let deviations = self.settings.deviations;
         model.visit_parameters(&mut |p| {
             let kept = match p.group {
                 Group::AdapterMean => deviations,

@@ -45,7 +45,7 @@ pub struct Can {
     pub prunes: bool,
     pub budget: bool,
     pub post_hoc: bool,
-    /// What is fitted to the trained answers, as the curvature of the head's rows, has no others.
+    /// `true` if other answers than the trained ones can be read; not with a fit to those, such as a curvature of the head's rows.
     pub other_answers: bool,
     /// Share of the training examples that is kept out of training for it, without a temperature ([`Holdout`](super::Holdout)).
     pub holdout: fn(&Config) -> f64,
@@ -71,7 +71,7 @@ impl Can {
     const CURVATURE: Self = Self { draws: false, other_answers: false, ..Self::POST_HOC };
 }
 
-/// What a method does about not knowing its weights.
+/// Representation of the uncertainty about weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Family {
     Point,
@@ -170,7 +170,7 @@ methods! {
         "three independent SWAG runs, probabilities averaged",
         "Onal et al. 2024, arXiv:2405.03425";
     "BLoB", "blob", Variance, classifier(Alternating::blob), Can::DRAWS,
-        "noise on the entries of A with flipout and two optimisers",
+        "noise on the entries of A with flipout and two optimizers",
         "Wang et al. 2024, arXiv:2406.11675";
     "ScalaBL", "scalabl", Variance, classifier(Alternating::scala_bl), Can::DRAWS,
         "noise on one scale per rank direction, in an orthonormal basis",
@@ -204,7 +204,7 @@ methods! {
         "MacKay 1995";
 }
 
-/// What stands behind a name for temperature scaling on top of it.
+/// Suffix of a name for temperature scaling.
 const TEMPERED: &str = "+TS";
 
 /// A row of the table of methods, with or without a temperature on top. Methods are ordered as in the table.
@@ -246,7 +246,7 @@ impl MethodName {
         Can { post_hoc: can.post_hoc || self.tempered, ..can }
     }
 
-    /// The rank asked for: with a budget the `target`, or half the initial rank.
+    /// The requested rank: with a budget the `target`, or half the initial rank.
     pub(crate) fn request(self, initial_rank: usize, target: Option<usize>) -> RankRequest {
         if self.can().budget {
             RankRequest::Average(target.unwrap_or((initial_rank / 2).max(1)))
@@ -393,7 +393,8 @@ mod tests {
         let config = Preset::ConstantWeight.config().checked().unwrap();
         for name in MethodName::all() {
             for name in [name, name.tempered()] {
-                let (can, built) = (name.can(), name.build(&config, RankRequest::Initial));
+                let can = name.can();
+                let built = name.build(&config, RankRequest::Initial);
                 let Ok(method) = built else {
                     assert!(matches!(name.entry().form, MethodForm::Ensemble { .. }), "{name}");
                     continue;

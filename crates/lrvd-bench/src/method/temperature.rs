@@ -39,7 +39,7 @@ fn is_zero(rows: &usize) -> bool {
 }
 
 impl Temperatures {
-    /// Those of the answers of `method` at the mean and at each number of `draws`.
+    /// Fits temperatures to the answers of `method` at the mean and at each number of `draws`.
     pub fn fit(
         method: &DynMethod,
         model: &AutoModel,
@@ -58,7 +58,8 @@ impl Temperatures {
             return Ok(Self { rows, by_draws });
         }
         let shares = values(shares);
-        let (model, inputs) = (model.clone().valid(), data.inputs(data.holdout));
+        let model = model.clone().valid();
+        let inputs = data.inputs(data.holdout);
         for draws in std::iter::once(0).chain(draws.iter().copied()) {
             let found = fitted(method.predict(&model, &inputs.drawn(draws))?, &shares)?;
             by_draws.extend(found.map(|temperature| (draws, temperature)));
@@ -66,7 +67,7 @@ impl Temperatures {
         Ok(Self { rows, by_draws })
     }
 
-    /// What was fitted, in words; `None` of a model whose method fits no temperature.
+    /// Description of the temperatures; `None` for a method that fits none.
     pub fn describe(&self) -> Option<String> {
         if self.is_empty() {
             return None;

@@ -103,7 +103,7 @@ impl Method<AutoModel> for Tfb {
     }
 }
 
-/// What noise does to the answers to some examples.
+/// Change of the answers to some examples under noise.
 struct Change<'a> {
     model: AutoModel,
     inputs: &'a Inputs<'a>,
@@ -232,7 +232,8 @@ mod tests {
         let inputs = asked.all();
         let mut model = deberta(SHARED_KEYS);
         rotate(&mut model).unwrap();
-        let (range, criterion) = ((0.0, 0.2), TfbCriterion::Nll);
+        let range = (0.0, 0.2);
+        let criterion = TfbCriterion::Nll;
         let settings = TfbSettings { range, tolerance: 0.2, criterion, ..TfbSettings::default() };
         let change = Change::new(model.clone().valid(), &inputs, &settings).unwrap();
         let answer = SearchAnswer::LastAdmissible;

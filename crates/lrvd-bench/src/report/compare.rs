@@ -232,7 +232,8 @@ fn caveats(
     rows: &[ComparisonRow],
     unknown: &[&str],
 ) -> Vec<String> {
-    let (source, model) = (&published.source, &summary.results.model);
+    let source = &published.source;
+    let model = &summary.results.model;
     let mut caveats = vec![format!(
         "measured with {} ({:.1} M parameters) on {}; published numbers were measured with the model, data and \
          device of their source",
@@ -286,7 +287,8 @@ fn caveats(
         caveats.push(format!("{alone} of {all} published numbers have no measured partner"));
     }
     let elsewhere = rows.iter().filter(|row| !row.task_ran).map(|row| row.task.as_str());
-    let (tasks, names) = (counted(elsewhere), counted(unknown.iter().copied()));
+    let tasks = counted(elsewhere);
+    let names = counted(unknown.iter().copied());
     if !tasks.is_empty() {
         caveats.push(format!("published numbers of tasks that did not run here: {tasks}"));
     }

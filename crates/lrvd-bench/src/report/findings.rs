@@ -1,4 +1,4 @@
-//! What was run and what it showed, in a few sentences: the terminal, `table.md` and the page have the same ones.
+//! Findings: a few sentences on the runs and their results, for the terminal, `table.md` and the page.
 //!
 //! [`super::significance`] compares methods; groups of modules are compared by [`groups_p`].
 
@@ -25,13 +25,13 @@ const NAMED: usize = 4;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Findings {
     pub(crate) ran: String,
-    /// What numbers of tables mean, and when a difference counts.
+    /// Meaning of the numbers of tables, and of a significant difference.
     pub(crate) rule: String,
-    /// Who is best at every task, as far as that can be known.
+    /// The best method of every task, as far as tests show it.
     pub(crate) scores: Vec<String>,
-    /// How much rank the layers needed, by each method that finds that out.
+    /// Ranks that layers kept, for each method that learns them.
     pub(crate) ranks: Vec<String>,
-    /// How the other methods were given theirs; empty where all had that of the settings.
+    /// Sources of the ranks of other methods; empty if all have those of the settings.
     pub(crate) budgets: Vec<String>,
 }
 
@@ -70,7 +70,7 @@ fn finished(summary: &Summary<'_>, task: &str, method: &str) -> u64 {
     summary.results.finished().filter(own).count() as u64
 }
 
-/// Methods, model, steps, seeds and data, and what generated data cannot show.
+/// Methods, model, steps, seeds and data, and the limits of generated data.
 fn ran(summary: &Summary<'_>) -> String {
     let results = summary.results;
     if results.runs.is_empty() {
@@ -125,7 +125,7 @@ fn ran(summary: &Summary<'_>) -> String {
     text
 }
 
-/// Methods by what `words` has of each, in the order of tables; those without words are left out.
+/// Methods grouped by their `words`, in the order of tables, without methods that have none.
 fn grouped_by<'a>(
     summary: &Summary<'a>,
     words: impl Fn(&str) -> Option<String>,
@@ -187,7 +187,7 @@ fn data_of(summary: &Summary<'_>, task: &str, origins: bool) -> String {
     }
 }
 
-/// What a number of the tables is, and when a difference counts.
+/// Checkpoint, spread and test of the numbers of tables.
 fn rule(summary: &Summary<'_>) -> String {
     let checkpoint = match summary.choice {
         CheckpointChoice::Last => "Last checkpoint",
@@ -234,10 +234,11 @@ fn score(summary: &Summary<'_>, task: &str) -> Option<String> {
     (!clauses.is_empty()).then(|| format!("{}. {}.", task_label(task), clauses.join(". ")))
 }
 
-/// What the comparison of all pairs showed: `0.887 to 0.915; 1 of 3 pairs differs significantly: LoRA less AdaLoRA +0.0210 (95 %
+/// Result of comparing all pairs: `0.887 to 0.915; 1 of 3 pairs differs significantly: LoRA less AdaLoRA +0.0210 (95 %
 /// interval 0.0072 to 0.0348, p .010)`, then the methods that were not tested.
 fn clause(column: &Column<'_, '_>, metric: Metric) -> String {
-    let (ranked, pairs) = (&column.ranked, &column.pairs);
+    let ranked = &column.ranked;
+    let pairs = &column.pairs;
     let p = |pair: &Pair<'_>| pair.tested.map_or(1.0, |(_, p)| p);
     let mut tested: Vec<Pair<'_>> = pairs.iter().filter(|p| p.tested.is_some()).copied().collect();
     // The clearest first: Holm's probabilities of several pairs may be equal.
@@ -301,7 +302,7 @@ fn clause(column: &Column<'_, '_>, metric: Metric) -> String {
     words
 }
 
-/// `LoRA less AdaLoRA +0.0210 (95 % interval 0.0072 to 0.0348, p .010)`, a place more than values have; of seeds alone it says so.
+/// `LoRA less AdaLoRA +0.0210 (95 % interval 0.0072 to 0.0348, p .010)`, with a decimal more than values; it states if seeds alone are compared.
 fn pair_in_print(pair: &Pair<'_>, metric: Metric) -> String {
     let Pair { of, from, tested } = pair;
     let Some((difference, p)) = tested else { return format!("{of} less {from}") };
@@ -337,8 +338,8 @@ pub(super) fn candidates(summary: &Summary<'_>) -> Option<String> {
         .then(|| format!("Evaluations that the best checkpoint is chosen from: {words}."))
 }
 
-/// How ranks were given to methods that do not find their own, and how near that brings their sizes; what the best checkpoint,
-/// if it is reported, was chosen from.
+/// Sources of the ranks of methods that do not learn them, with the largest distance of sizes; candidates of the best checkpoint, if it
+/// is reported.
 fn budgets(summary: &Summary<'_>) -> Vec<String> {
     let notes = grouped_by(summary, |method| {
         let mut runs = summary.results.runs.iter().filter(|run| run.method == method);
@@ -396,7 +397,7 @@ fn apart(summary: &Summary<'_>, methods: &[&str], other: &str) -> String {
     )
 }
 
-/// How much rank was kept and where, for a method that learns its ranks; none for others.
+/// Ranks that a method kept, and the layers that have most and least; `None` for a method that learns no ranks.
 fn ranks(summary: &Summary<'_>, method: &str) -> Option<String> {
     let mut tasks: Vec<(String, String)> = Vec::new();
     let mut full = BTreeSet::new();
@@ -428,8 +429,8 @@ fn ranks(summary: &Summary<'_>, method: &str) -> Option<String> {
     Some(format!("Of {full} ranks a module {method} kept {}{place}.", listed(&kept)))
 }
 
-/// Where the ranks are: `layers differ, p .004: most in layer 3, 3.33, least in layer 0, 0.33; kinds of module do not differ
-/// significantly, p .210`; nothing where all have the same.
+/// Distribution of ranks: `layers differ, p .004: most in layer 3, 3.33, least in layer 0, 0.33; kinds of module do not differ
+/// significantly, p .210`; empty if all modules have one rank.
 fn most_and_least(runs: &[&RunRecord], choice: CheckpointChoice) -> String {
     let layer = |name: ModuleName| name.layer.map(|layer| format!("layer {layer}"));
     let by = [
@@ -441,7 +442,7 @@ fn most_and_least(runs: &[&RunRecord], choice: CheckpointChoice) -> String {
 
 const ALIKE: f64 = 0.005;
 
-/// The groups of modules with the most and the fewest ranks, and the test that all `groups` have equal ones; none where they have.
+/// The groups of modules with the most and the fewest ranks, and the test that all `groups` have equal ones; `None` if they have.
 fn extremes(
     runs: &[&RunRecord],
     choice: CheckpointChoice,
@@ -469,7 +470,8 @@ fn extremes(
     let mut means: Vec<(&String, f64)> =
         found.iter().filter_map(|(name, ranks)| Some((name, Spread::of(ranks)?.mean))).collect();
     means.sort_by(|a, b| b.1.total_cmp(&a.1));
-    let ((most, high), (least, low)) = (*means.first()?, *means.last()?);
+    let (most, high) = *means.first()?;
+    let (least, low) = *means.last()?;
     if high - low < ALIKE {
         return None;
     }

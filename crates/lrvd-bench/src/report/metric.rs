@@ -246,7 +246,8 @@ impl<'a> CellKey<'a> {
 
 /// The task's own metric.
 fn standard(at: &CellKey<'_>) -> Option<f64> {
-    let (metrics, name) = (at.metrics()?, at.results.standard_metric(&at.run.task));
+    let metrics = at.metrics()?;
+    let name = at.results.standard_metric(&at.run.task);
     let accuracy = || metrics.accuracy.filter(|_| name == "accuracy");
     metrics.standard.get(name).copied().flatten().or_else(accuracy)
 }
@@ -317,7 +318,7 @@ impl Metric {
         &TABLE[self.row]
     }
 
-    /// The same metric at a number of draws.
+    /// This metric at another number of draws.
     #[must_use]
     pub(crate) fn at(self, draws: u32) -> Self {
         Self { draws: self.draws.map(|_| draws), ..self }
@@ -347,7 +348,7 @@ impl Metric {
         }
     }
 
-    /// The metric of a CSV name; none if the name is not known. `nll_k10` has its number of draws in its name, for all
+    /// The metric of a CSV name; `None` if the name is not known. `nll_k10` has its number of draws in its name, for all
     /// others it is `draws`.
     pub(crate) fn parse(name: &str, draws: u32) -> Option<Self> {
         let ending = name.rsplit_once("_k");
@@ -380,7 +381,7 @@ impl Metric {
         self.format(spread.mean) + &self.number_format().deviation(spread.std)
     }
 
-    /// The value of this metric in one run at one of its checkpoints; none where the run does not have it.
+    /// The value of this metric in one run at one of its checkpoints; `None` if the run does not have it.
     pub(crate) fn value(
         self,
         results: &Results,
@@ -416,7 +417,7 @@ pub(crate) struct Spread {
 }
 
 impl Spread {
-    /// Of a list; none if it is empty.
+    /// Spread of a list; `None` if it is empty.
     pub(crate) fn of(values: &[f64]) -> Option<Self> {
         let by_seed = (0..).zip(values.iter().copied()).collect();
         let mut spread = Self { by_seed, ..Self::default() };
@@ -536,7 +537,8 @@ mod tests {
         let own = |task: &str| {
             results.runs.iter().find(|run| run.task == task && run.method == "BayesLoRA").unwrap()
         };
-        let (run, other) = (own("obqa"), own("arc-e"));
+        let run = own("obqa");
+        let other = own("arc-e");
         let [last, best, others] =
             [&run.checkpoints.last, &run.checkpoints.best, &other.checkpoints.last]
                 .map(|checkpoint| checkpoint.as_ref().unwrap());

@@ -99,7 +99,7 @@ fn kinds() -> impl Iterator<Item = (&'static str, &'static str)> {
 pub(crate) struct ModuleName {
     /// Layer number; none for a module outside the stack.
     pub(crate) layer: Option<u32>,
-    /// What it is: `query`, `key`, `value`, `attn out`, `ffn in`, `ffn out`, or the path's own words.
+    /// Kind of module: `query`, `key`, `value`, `attn out`, `ffn in`, `ffn out`, or the words of the path.
     pub(crate) kind: String,
 }
 

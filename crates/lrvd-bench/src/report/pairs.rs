@@ -38,8 +38,10 @@ impl Claim {
     /// its opposite does not, a difference beyond the margin. At most one of the two can be small.
     fn probabilities(&self, difference: Difference) -> Vec<f64> {
         let Some(margin) = self.margin else { return vec![difference.p()] };
-        let (below, above) = (difference.p_below(margin), difference.p_above(-margin));
-        let (beyond_high, beyond_low) = (difference.p_above(margin), difference.p_below(-margin));
+        let below = difference.p_below(margin);
+        let above = difference.p_above(-margin);
+        let beyond_high = difference.p_above(margin);
+        let beyond_low = difference.p_below(-margin);
         match self.metric.fact().better {
             Better::Lower => vec![below, beyond_high],
             Better::Higher => vec![above, beyond_low],
@@ -50,7 +52,7 @@ impl Claim {
         }
     }
 
-    /// The words for a difference with the adjusted probabilities of its tests, and the probability that they stand on.
+    /// Words for a difference by the adjusted probabilities of its tests, and the probability behind them.
     fn verdict(&self, difference: Difference, p: &[f64]) -> (String, f64) {
         let own = p[0];
         let Some(margin) = self.margin else {
@@ -76,7 +78,8 @@ impl Claim {
     /// The mean difference on `task` over the seeds that both have.
     fn mean(&self, summary: &Summary<'_>, task: &str) -> Option<f64> {
         let values = |method: &str| Some(&summary.answer(self.metric, method, task)?.1.by_seed);
-        let (own, other) = (values(&self.of)?, values(&self.from)?);
+        let own = values(&self.of)?;
+        let other = values(&self.from)?;
         let apart = own.iter().filter_map(|(seed, value)| Some(value - other.get(seed)?));
         Spread::of(&apart.collect::<Vec<_>>()).map(|spread| spread.mean)
     }
@@ -86,7 +89,7 @@ impl Claim {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Verdict {
     pub task: String,
-    /// What was compared: `nll: auto less LoRA`.
+    /// Metric and the two sides: `nll: auto less LoRA`.
     pub claim: String,
     /// The mean difference over the seeds that both have; null without one.
     pub mean: Option<f64>,
@@ -106,7 +109,7 @@ pub struct Verdict {
 /// Judges all `claims` on all tasks of a summary as one family.
 pub(crate) fn judge(summary: &Summary<'_>, claims: &[Claim]) -> Vec<Verdict> {
     let tasks = |claim| summary.tasks.iter().map(move |task| (claim, *task));
-    // Each with the probabilities of its tests, none where there is no difference to test.
+    // Each with the probabilities of its tests, which are empty without a difference to test.
     let found: Vec<(&Claim, &str, Option<Difference>, Vec<f64>)> = claims
         .iter()
         .flat_map(tasks)

@@ -34,9 +34,9 @@ pub(crate) struct PublishedRow {
     pub(crate) method: String,
     pub(crate) task: String,
     pub(crate) mean: f64,
-    /// Standard deviation over seeds; none where none was printed.
+    /// Standard deviation over seeds; `None` if none was printed.
     pub(crate) std: Option<f64>,
-    /// Seeds behind the mean; none where they are not stated.
+    /// Seeds behind the mean; `None` if they are not stated.
     #[serde(default)]
     pub(crate) seeds: Option<u64>,
 }

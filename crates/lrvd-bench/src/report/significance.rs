@@ -22,7 +22,8 @@ pub(super) fn difference(
     (of, from): (&str, &str),
 ) -> Option<Difference> {
     let [own, other] = [of, from].map(|method| summary.answer(metric, method, task));
-    let ((metric, own), (other_metric, other)) = (own?, other?);
+    let (metric, own) = own?;
+    let (other_metric, other) = other?;
     let pairs: Vec<(u64, f64)> = own
         .by_seed
         .iter()
@@ -34,7 +35,8 @@ pub(super) fn difference(
         ((mean - spread.by_seed.get(&seed)?).abs() < SAME).then_some(rows)
     };
     let by_row = |seed: u64| {
-        let (own, other) = (rows(of, seed, metric, own)?, rows(from, seed, other_metric, other)?);
+        let own = rows(of, seed, metric, own)?;
+        let other = rows(from, seed, other_metric, other)?;
         let same = own.len() == other.len();
         same.then(|| own.iter().zip(other).map(|(a, b)| a - b).collect::<Vec<f64>>())
     };
@@ -59,7 +61,7 @@ pub(crate) enum Mark {
 pub(super) struct Pair<'a> {
     pub(super) of: &'a str,
     pub(super) from: &'a str,
-    /// The difference and its probability by Holm's correction for all pairs of the column; none if it cannot be tested.
+    /// The difference and its probability by Holm's correction for all pairs of the column; `None` if it cannot be tested.
     pub(super) tested: Option<(Difference, f64)>,
 }
 
@@ -106,7 +108,8 @@ impl<'a, 's> Column<'a, 's> {
         let places = || (0..ranked.len()).flat_map(|j| (0..j).map(move |i| (i, j)));
         let found: Vec<_> = places()
             .map(|(i, j)| {
-                let (of, from) = (ranked[i].0, ranked[j].0);
+                let of = ranked[i].0;
+                let from = ranked[j].0;
                 (of, from, difference(summary, (metric, task), (of, from)))
             })
             .collect();
@@ -127,7 +130,7 @@ impl<'a, 's> Column<'a, 's> {
         self.pairs.iter().filter(|pair| pair.has(top)).all(Pair::differs).then_some(top)
     }
 
-    /// The marks by method; none where no pair was tested.
+    /// The marks by method; empty if no pair was tested.
     pub(super) fn marks(&self) -> Vec<(&'a str, Mark)> {
         let (top, _) = self.ranked[0];
         if let Some(best) = self.best() {
@@ -225,7 +228,7 @@ mod tests {
                 rows.0.insert(key(Last, "rte", method, seed, metric), right.collect());
             }
         }
-        // √(0.4 · 0.6 · 10/9 / 10): the seeds agree, and ten rows say little.
+        // √(0.4 · 0.6 · 10/9 / 10): the seeds agree, and ten rows are few.
         let with_rows = found(&rows).unwrap();
         assert!((with_rows.error() - (0.4_f64 * 0.6 / 9.0).sqrt()).abs() < 1e-12);
         assert!(with_rows.has_rows() && (0.01..0.05).contains(&with_rows.p()), "{with_rows:?}");

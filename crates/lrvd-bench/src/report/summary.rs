@@ -117,7 +117,7 @@ impl<'a> Summary<'a> {
         }
     }
 
-    /// The same numbers, read at the checkpoint `choice`.
+    /// These numbers, read at the checkpoint `choice`.
     pub(crate) fn at(&self, choice: CheckpointChoice) -> Self {
         Self { choice, ..self.clone() }
     }
@@ -398,7 +398,8 @@ mod tests {
         let mut found = String::new();
         let mut show = |case: &str, results: &Results| {
             let summary = Summary::of_last(results);
-            let (shown, files) = (names(&summary.headline()), names(&summary.in_files()));
+            let shown = names(&summary.headline());
+            let files = names(&summary.in_files());
             writeln!(found, "{case}\n    shown: {shown}\n    in files: {files}").unwrap();
         };
         let mut results = sample_reasoning();
@@ -432,7 +433,8 @@ mod tests {
         let p = [0.9, 0.2, 0.7, 0.4, 0.35, 0.8, 0.55, 0.15];
         let lines = |p: &[f64], labels: &[f64]| {
             let line = |(p, label): (&f64, &f64)| {
-                let (q, entropy) = (1.0 - p, 0.5 - (p - 0.5).abs());
+                let q = 1.0 - p;
+                let entropy = 0.5 - (p - 0.5).abs();
                 format!(
                     r#"{{"id":"a","label":{label:?},"probs":{{"0":[{q:?},{p:?}]}},"entropy":{{"0":{entropy:?}}},"mutual_information":{{}}}}"#
                 )

@@ -256,7 +256,8 @@ pub(crate) fn render_csv(summary: &Summary<'_>) -> String {
     let metrics = summary.in_files();
     let rows = summary.cells(&metrics).map(|(metric, method, task, spread)| {
         let std = spread.std.map(|x| x.to_string()).unwrap_or_default();
-        let (mean, seeds) = (spread.mean.to_string(), spread.n().to_string());
+        let mean = spread.mean.to_string();
+        let seeds = spread.n().to_string();
         [metric.name(), method.to_owned(), task_label(task), mean, std, seeds]
     });
     csv_text(HEADER, rows)
@@ -270,7 +271,9 @@ pub(crate) fn render_runs(summary: &Summary<'_>) -> String {
         metrics.iter().filter_map(move |metric| {
             let value = metric.value(results, run, run.checkpoints.last.as_ref()?)?;
             let draws = metric.draws.map_or_else(String::new, |draws| draws.to_string());
-            let (arm, task, seed) = (run.method.clone(), run.task.clone(), run.seed.to_string());
+            let arm = run.method.clone();
+            let task = run.task.clone();
+            let seed = run.seed.to_string();
             Some([arm, task, seed, metric.base().into_owned(), draws, value.to_string()])
         })
     });

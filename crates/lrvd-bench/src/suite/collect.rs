@@ -179,7 +179,8 @@ fn write_files(
     }
     let comparison = published.map(|published| compare(&summary, published));
     let findings = Findings::new(&summary);
-    let (lead, verdict) = (findings.lead(), findings.verdict());
+    let lead = findings.lead();
+    let verdict = findings.verdict();
     let table = render_markdown(&summary);
     let mut markdown = format!("{lead}\n\n{table}\n{}\n", verdict.join("\n\n"));
     if let Some(pairs) = &pairs {
@@ -195,7 +196,9 @@ fn write_files(
     results.notes.extend(verdicts.iter().map(|verdict| verdict.cells().join("; ")));
     write_text(&out.join("results.json"), &(serde_json::to_string_pretty(results)? + "\n"))?;
     let events = results.runs.iter().flat_map(|run| {
-        let (task, method, seed) = (&run.task, &run.method, run.seed);
+        let task = &run.task;
+        let method = &run.method;
+        let seed = run.seed;
         run.rank_events.iter().map(move |event| RankLine { task, method, seed, event })
     });
     write_json_lines(&out.join("ranks.jsonl"), events)?;

@@ -256,7 +256,7 @@ pub(super) struct OodSet {
     set: Task,
     /// The trained task with the other set's questions as validation split.
     questions: PreparedTask,
-    /// The same questions with their set's labels, if those differ and are tokens.
+    /// These questions with the labels of their set, if those differ and are tokens.
     letters: Option<PreparedTask>,
     same_labels: bool,
     notes: Vec<String>,
@@ -275,7 +275,8 @@ impl OodSet {
         other.validation.examples.truncate(rows);
         let architecture = &backbone.architecture;
         let prompt = config.prompt;
-        let (own, theirs) = (prompt.labels(task), prompt.labels(set));
+        let own = prompt.labels(task);
+        let theirs = prompt.labels(set);
         if own.iter().zip(theirs).any(|(own, other)| own != other) {
             bail!(
                 "a model of `{task}` answers with {}, which are no labels of `{set}` ({})",

@@ -11,7 +11,8 @@ use crate::method::MethodName;
 use crate::progress::Event;
 
 fn worker() -> WorkerOptions {
-    let (host, process) = ("test".to_owned(), std::process::id());
+    let host = "test".to_owned();
+    let process = std::process::id();
     let name = WorkerName { kernel: Some(host.clone()), host, process, job: None };
     WorkerOptions::alone(name)
 }
@@ -42,7 +43,8 @@ fn options((suite, task): (Suite, &str), seeds: &[u64], out: &Path) -> SuiteOpti
 #[test]
 fn a_stop_in_the_answers_to_other_sets_ends_the_run_and_resume_completes_it() {
     let parent = tempfile::tempdir().unwrap();
-    let (out, stop) = (parent.path().join("out"), AtomicBool::new(false));
+    let out = parent.path().join("out");
+    let stop = AtomicBool::new(false);
     let obqa = (Suite::Reasoning, "obqa");
     let folder = out.join("runs/obqa/lora/seed-1");
     let mut evaluations = 0;
@@ -82,7 +84,8 @@ fn a_stop_in_the_answers_to_other_sets_ends_the_run_and_resume_completes_it() {
 #[test]
 fn an_output_folder_that_vanishes_after_the_last_checkpoint_is_an_error() {
     let parent = tempfile::tempdir().unwrap();
-    let (out, stop) = (parent.path().join("out"), AtomicBool::new(false));
+    let out = parent.path().join("out");
+    let stop = AtomicBool::new(false);
     let cola = (Suite::Glue, "cola");
     let vanished = |at: fn(&Event) -> bool| {
         let ended = run(cola, &[1, 2], &out, &stop, |event| {
@@ -105,7 +108,8 @@ fn an_output_folder_that_vanishes_after_the_last_checkpoint_is_an_error() {
 #[test]
 fn a_run_that_is_taken_over_is_no_failure_of_either_worker() {
     let parent = tempfile::tempdir().unwrap();
-    let (out, stop) = (parent.path().join("out"), AtomicBool::new(false));
+    let out = parent.path().join("out");
+    let stop = AtomicBool::new(false);
     write_plan(&options((Suite::Glue, "cola"), &[1, 2], &out), None, &mut |_| {}).unwrap();
     let failed = out.join("plan/failed");
     let short = WorkerOptions { dead_after: Duration::from_secs(1), ..worker() };
@@ -135,7 +139,8 @@ fn a_run_that_is_taken_over_is_no_failure_of_either_worker() {
     let plan = Plan::read(&out).unwrap();
     let claim = out.join(format!("plan/claims/{}.1", plan.runs[0].id));
     let mut first = Worker::open(&out, short, &stop).unwrap();
-    let (mut finished, mut notes) = (0, Vec::new());
+    let mut finished = 0;
+    let mut notes = Vec::new();
     let all = first.run_all(&mut |event: &Event| match event {
         Event::RunStarted { .. } if finished == 0 && !claim.exists() => {
             std::fs::write(&claim, r#"{"host": "away", "process": 7, "job": null}"#).unwrap();

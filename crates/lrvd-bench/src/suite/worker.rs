@@ -227,7 +227,8 @@ impl<'a> Worker<'a> {
             if !self.continues && !run.is_combined() {
                 let record: RunRecord = read_json(&record)?;
                 let goal = &self.task(run)?.prepared.goal;
-                let (label, seconds) = (run.label(), record.train_seconds);
+                let label = run.label();
+                let seconds = record.train_seconds;
                 sink(&Event::RunFinished { label, summary: summary(&record, goal), seconds });
             }
             return Ok(Step::Done);
@@ -286,7 +287,8 @@ impl<'a> Worker<'a> {
             let found = data_files(std::iter::once(&ready));
             let found = serde_json::json!({ "data_files": found });
             if hashes(&found, run.task) != hashes(&experiment.settings, run.task) {
-                let (task, folder) = (run.task.name(), data_dir.display());
+                let task = run.task.name();
+                let folder = data_dir.display();
                 bail!("the data files of {task} in `{folder}` are not those of the plan");
             }
             Ok(ready)

@@ -23,7 +23,8 @@ fn answers(bench: &mut Bench, method: MethodName) -> Vec<(usize, Vec<f64>)> {
     let inputs = bench.context().inputs(&examples);
     let answer = |draws| tuning.predict(&model, &inputs.drawn(draws)).unwrap().values;
     // The table of methods says what the code does.
-    let (can, mean) = (method.can(), answer(0));
+    let can = method.can();
+    let mean = answer(0);
     let drawn = answer(2).chunks(mean.len()).any(|draw| draw != mean);
     assert_eq!(can.draws, drawn, "{method}: draws");
     if method.key() != "laplace" {
@@ -92,7 +93,8 @@ fn methods_that_are_stopped_and_resumed_end_in_the_same_bits() {
         assert_eq!(trained(&resumed.state.model), trained(&whole.state.model), "{key}");
         // The evaluation of the step at which it was stopped is made up for.
         assert_eq!(resumed.state.journal.history, whole.state.journal.history, "{key}");
-        let (found, expected) = (resumed.method.state(), whole.method.state());
+        let found = resumed.method.state();
+        let expected = whole.method.state();
         assert_eq!(found.tensors, expected.tensors, "{key}");
         assert_eq!(found.values, expected.values, "{key}");
     }
@@ -108,7 +110,8 @@ fn stopped_and_resumed(
     let folder = tempfile::tempdir().unwrap();
     let checkpoints = Checkpoints::open(folder.path()).unwrap();
     let mut stopped = bench.fresh(method);
-    let (context, stop) = (bench.context(), &bench.stop);
+    let context = bench.context();
+    let stop = &bench.stop;
     let mut sink = |event: &Event| {
         assert!(!is_last(event) || !stop.swap(true, Ordering::Relaxed), "{event:?}");
     };
@@ -161,7 +164,8 @@ fn checkpoints_do_not_grow_with_the_looks_at_the_validation_rows() {
             sizes.push(files.filter(Metadata::is_file).map(|file| file.len()).sum());
         }
     };
-    let (context, stop) = (bench.context(), &bench.stop);
+    let context = bench.context();
+    let stop = &bench.stop;
     fit(&context, &mut run, Some(&checkpoints), stop, &mut sink).unwrap();
     assert_eq!((run.state.journal.history.len(), sizes.len()), (25, 23));
     assert!(sizes.iter().all(|size| 4 * size <= 5 * sizes[0]), "{sizes:?}");
@@ -172,7 +176,8 @@ fn checkpoints_do_not_grow_with_the_looks_at_the_validation_rows() {
 fn methods_on_all_linear_layers_leave_the_output_head_alone() {
     for backbone in [Backbone::Deberta, Backbone::Llama] {
         let mut bench = Bench::new(backbone);
-        let (mut all, mut whole) = (Vec::new(), Vec::new());
+        let mut all = Vec::new();
+        let mut whole = Vec::new();
         bench.model().visit_layers(&mut |path, _| {
             if ["pooler.dense", "classifier", "lm_head"].contains(&path) {
                 &mut whole

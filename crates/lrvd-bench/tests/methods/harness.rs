@@ -124,7 +124,8 @@ impl Bench {
     pub(crate) fn model(&self) -> AutoModel {
         let folder = self.backbone.folder();
         let store = WeightStore::open(&folder).unwrap();
-        let (device, dtype) = (&self.device, self.dtype);
+        let device = &self.device;
+        let dtype = self.dtype;
         let config = folder.join("config.json");
         match self.backbone {
             Backbone::Deberta => {
@@ -204,8 +205,9 @@ impl Bench {
     pub(crate) fn batch(&self) -> (Batch<TokenBatch>, StepContext) {
         let indices: Vec<usize> = (0..self.config.batch_size).collect();
         let batch = self.context().examples(&self.task.train).batch(&indices).unwrap();
-        let (examples, tokens, n_train) =
-            (batch.targets.rows(), batch.tokens, self.task.train.len());
+        let examples = batch.targets.rows();
+        let tokens = batch.tokens;
+        let n_train = self.task.train.len();
         let whole = BatchSize { examples, tokens, n_train };
         let steps = self.config.steps;
         let pass = Pass::mean();

@@ -133,7 +133,8 @@ fn are_slopes(
                 moved[i][k] = leaves[i][k] + steps * step;
                 value(&moved)
             };
-            let (near, far) = (at(1.0) - at(-1.0), at(2.0) - at(-2.0));
+            let near = at(1.0) - at(-1.0);
+            let far = at(2.0) - at(-2.0);
             moved[i][k] = leaves[i][k];
             (8.0 * near - far) / (12.0 * step)
         };
@@ -190,11 +191,13 @@ fn scaled(sizes: [usize; 3], leaves: &[Vec<f64>], eps: &[f64]) -> Vec<f64> {
 /// C-LoRA with normals for each token: output, and divergence of each token. The leaves are x, A, B and the network's.
 fn contextual(sizes: [usize; 3], leaves: &[Vec<f64>], eps: &[f64], prior: f64) -> [Vec<f64>; 2] {
     let [x, a, b, w1, b1, w2, b2] = leaves else { panic!("seven leaves") };
-    let (r, square) = (sizes[1], sizes[1] * sizes[1]);
+    let r = sizes[1];
+    let square = sizes[1] * sizes[1];
     let z = product(x, a, sizes[0], r);
     let first: Vec<f64> = affine(&z, w1, b1, r).iter().map(|h| h.max(0.0)).collect();
     let second = affine(&first, w2, b2, b1.len());
-    let (mut u, mut kl) = (Vec::new(), Vec::new());
+    let mut u = Vec::new();
+    let mut kl = Vec::new();
     for ((z, o), eps) in z.chunks(r).zip(second.chunks(2 * square)).zip(eps.chunks(square)) {
         let (mean, raw) = o.split_at(square);
         let std: Vec<f64> = raw.iter().map(|raw| (1.0 / (1.0 + (-raw).exp())).powi(2)).collect();
@@ -213,7 +216,8 @@ fn gaussian_kl(mean: f64, std: f64, prior: f64) -> f64 {
 
 fn scale_kl(log_mean: &[f64], log_std: &[f64], direction: KlDirection) -> f64 {
     let entry = |(mean, std): (&f64, &f64)| {
-        let (mean, std) = (mean.exp(), std.exp());
+        let mean = mean.exp();
+        let std = std.exp();
         match direction {
             KlDirection::Standard => gaussian_kl(mean, std, 1.0),
             KlDirection::Coded => gaussian_kl(mean, 1.0, std),
@@ -259,7 +263,8 @@ fn ops_are_their_definitions() {
         let scales = layer(RandomScales { epsilon: 0.05 });
         assert_eq!(scales.supports(scheme), scheme != Scheme::PerToken);
         if scales.supports(scheme) {
-            let (x, eps) = (inputs(), drawn(scales.noise_id(), SCALE, RANK));
+            let x = inputs();
+            let eps = drawn(scales.noise_id(), SCALE, RANK);
             let out = scales.forward_with(x.clone(), &pass);
             check(&format!("scales {scheme}"), out, &x, &scales, |leaves| {
                 let share = leaves[0].len() / (eps.len() / RANK);
@@ -271,7 +276,8 @@ fn ops_are_their_definitions() {
             });
         }
         let context = layer(ContextMatrix { hidden: HIDDEN, divergences: None });
-        let (x, square) = (inputs(), RANK * RANK);
+        let x = inputs();
+        let square = RANK * RANK;
         let eps = match scheme {
             Scheme::PerToken => {
                 let key = pass.noise.for_module(context.noise_id()).on_stream(CONTEXT_TOKEN);
@@ -309,7 +315,8 @@ fn divergences_are_their_definitions() {
     );
     let divergences = Divergences::from_prior(STD);
     let op = ContextMatrix { hidden: HIDDEN, divergences: Some(divergences.clone()) };
-    let (context, x) = (layer(op), inputs());
+    let context = layer(op);
+    let x = inputs();
     drop(context.forward_with(x.clone(), &Pass::mean()));
     let found = divergences.take().remove(0);
     assert!(divergences.take().is_empty(), "taken twice");
@@ -458,7 +465,8 @@ fn observed_products_are_the_gradients_of_the_factors() {
     plain.extend(None).unwrap();
     let rows = tensor(&uniform(9, 4 * D_INPUT), [4, D_INPUT]);
     let run = |layer: &AdaptedLinear, x: Tensor<3>| {
-        let (pass, n) = (Pass::mean(), x.dims()[0]);
+        let pass = Pass::mean();
+        let n = x.dims()[0];
         let prepared = layer.prepare(&pass, n);
         let shared = prepared.forward_shared(rows.clone());
         let shared = if shared.dims()[0] == n { shared } else { shared.repeat_dim(0, n) };
@@ -556,7 +564,8 @@ fn definitions_are_pytorchs() {
     }
     // The start from an A: its singular values and right vectors, whose signs are arbitrary.
     let basis = &case["basis"];
-    let (a, rank) = (read(basis, "a", 0), 3);
+    let a = read(basis, "a", 0);
+    let rank = 3;
     let parts = lrvd_core::linalg::svd(&a, rank, a.len() / rank);
     let logs: Vec<f64> = parts.values.iter().map(|s| s.ln()).collect();
     close("log_mean", &logs, &read(basis, "log_mean", 0), 1e-12);
@@ -575,7 +584,9 @@ fn definitions_are_pytorchs() {
         ["eps", "input_sign", "output_sign", "prior_std_dev"].map(of);
     // The published code multiplies the noise by signs.
     for (at, eps) in eps.iter_mut().enumerate() {
-        let (token, i, j) = (at / (r * r), at / r % r, at % r);
+        let token = at / (r * r);
+        let i = at / r % r;
+        let j = at % r;
         *eps *= output_sign[token * r + i] * input_sign[token * r + j];
     }
     let [output, kl] = contextual(sizes, &leaves, &eps, prior[0]);

@@ -57,7 +57,8 @@ impl Bench {
     }
 
     fn logits(&self, run: &Finished, draws: usize) -> Prediction {
-        let (model, context) = (run.model.clone().valid(), self.context());
+        let model = run.model.clone().valid();
+        let context = self.context();
         let examples = self.validation();
         let logits = run.method.predict(&model, &context.inputs(&examples).drawn(draws)).unwrap();
         run.temperatures.soften(logits, draws).unwrap()
@@ -184,14 +185,16 @@ fn posthoc_temperature_keeps_accuracy_and_lowers_the_held_out_loss() {
         (predictions.predicted(), predictions.nll())
     };
     let scaled = run.temperatures.soften(plain, 0).unwrap().values;
-    let ((before, nll_before), (after, nll_after)) = (of(&logits), of(&scaled));
+    let (before, nll_before) = of(&logits);
+    let (after, nll_after) = of(&scaled);
     assert_eq!(after, before);
     assert!(nll_after < nll_before, "{nll_after} {nll_before}");
     // One number for all: differences of log-probabilities have its ratio.
     let temperature = run.temperatures.by_draws[&0];
     assert!(temperature > 1.0, "a model this sure is cooled: {temperature}");
     for (plain, scaled) in logits.chunks(LABELS).zip(scaled.chunks(LABELS)) {
-        let (plain, scaled) = (plain[0] - plain[1], scaled[0] - scaled[1]);
+        let plain = plain[0] - plain[1];
+        let scaled = scaled[0] - scaled[1];
         assert!((plain - temperature * scaled).abs() < 1e-6 * plain.abs().max(1.0));
     }
 }

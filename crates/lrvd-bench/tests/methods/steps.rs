@@ -57,7 +57,9 @@ fn methods_map_decays_or_penalises() {
 #[test]
 fn methods_bbb_weighs_the_divergence_from_its_prior() {
     type Term<'a> = &'a dyn Fn(&AdaptedLinear) -> Option<Tensor<1>>;
-    let (plain, torch, mut mixed) = (double(), bayesian_torch(), double());
+    let plain = double();
+    let torch = bayesian_torch();
+    let mut mixed = double();
     mixed.assign("methods.bbb.prior=mixture methods.bbb.weight=blundell");
     let pass = Pass::sampled(Scheme::PerBatch, NoiseKey::new(5).at_step(2));
     let mixture = ScaleMixture::new(0.5, 1.0, (-6.0_f64).exp()).unwrap();
@@ -114,7 +116,8 @@ fn methods_c_lora_weighs_the_divergence_of_every_token() {
     let Run { state, method: tuning, .. } = bench.fresh(method("c-lora"));
     let (batch, _) = bench.batch();
     let pass = Pass::sampled(Scheme::PerToken, NoiseKey::new(1));
-    let (mut model, divergences) = (state.model.clone(), Divergences::from_prior(0.2));
+    let mut model = state.model.clone();
+    let divergences = Divergences::from_prior(0.2);
     let hidden = bench.config.methods.c_lora.hidden;
     let op = Arc::new(ContextMatrix { hidden, divergences: Some(divergences.clone()) });
     model.visit_layers_mut(&mut |_, layer| {
@@ -161,7 +164,8 @@ fn methods_forget_moments_at_a_prune_as_the_settings_say() {
         let state = bench.trained(method("bayeslora")).state;
         trained(&state.model)
     };
-    let (nothing, most) = (50.0, -50.0);
+    let nothing = 50.0;
+    let most = -50.0;
     assert_eq!(after("reset-if-changed", nothing), after("slice", nothing));
     assert_ne!(after("reset", nothing), after("slice", nothing));
     assert_eq!(after("reset-if-changed", most), after("reset", most));
@@ -251,7 +255,8 @@ fn step(bench: &Bench, key: &str) -> Step {
         }
     };
     hook(&mut state, UpdatePhase::BeforeUpdate);
-    let (model, by_first) = (state.model.clone(), all(&state));
+    let model = state.model.clone();
+    let by_first = all(&state);
     hook(&mut state, UpdatePhase::AfterUpdate);
     Step { gradients: kept, before, model, by_first, after: all(&state) }
 }

@@ -137,7 +137,8 @@ impl Curvatures {
         scale: f64,
         memory: usize,
     ) -> Burn<Self> {
-        let (labels, examples) = (watch.width, inputs.examples);
+        let labels = watch.width;
+        let examples = inputs.examples;
         let seeds = labels - 1;
         let mut sums: Vec<Option<AdapterSums>> = watch.modules.iter().map(|_| None).collect();
         let mut log_likelihood = 0.0;
@@ -163,7 +164,9 @@ impl Curvatures {
                 }
             }
         }
-        let (mut blocks, mut places, mut squared_norm) = (Vec::new(), Vec::new(), 0.0);
+        let mut blocks = Vec::new();
+        let mut places = Vec::new();
+        let mut squared_norm = 0.0;
         for (sum, &module) in sums.into_iter().zip(&watch.modules) {
             let Some(sum) = sum else {
                 places.push(None);
@@ -264,7 +267,7 @@ pub(super) fn fisher_root(p: &[f64]) -> Vec<f64> {
 
 const SURPLUS: usize = 10;
 const MAX_ITERATIONS: usize = 100;
-/// Relative change of the sum of the eigenvalues asked for at which the iteration ends.
+/// Relative change of the sum of the requested eigenvalues at which the iteration ends.
 const TOLERANCE: f64 = 1e-9;
 
 /// Rows `√λ_i·v_i` of the `k` largest eigenvalues of a symmetric positive semi-definite matrix `[width, width]`, `[≤ k, width]`,
@@ -313,7 +316,8 @@ mod tests {
             let root = fisher_root(p);
             let square = transposed_times(&root, &root, n - 1, n, n);
             for (at, value) in square.iter().enumerate() {
-                let (i, j) = (at / n, at % n);
+                let i = at / n;
+                let j = at % n;
                 let expected = if i == j { p[i] * (1.0 - p[i]) } else { -p[i] * p[j] };
                 let slack = 1e-15 + 1e-12 * expected.abs();
                 assert!((value - expected).abs() <= slack, "{p:?} {i} {j}: {value} {expected}");
@@ -323,7 +327,8 @@ mod tests {
 
     #[test]
     fn posthoc_leading_rows_are_those_of_the_full_decomposition() {
-        let (width, k) = (40, 10);
+        let width = 40;
+        let k = 10;
         let mut vectors = vec![0.0; 35 * width];
         fill_normal_f64(NoiseKey::new(7), 0, &mut vectors);
         for (i, row) in vectors.chunks_exact_mut(width).enumerate() {

@@ -62,7 +62,8 @@ struct Fit {
 
 impl Laplace {
     pub(super) fn new(config: &Config, request: RankRequest) -> Result<Self> {
-        let (adapter, settings) = (lora(config, request), config.methods.laplace.clone());
+        let adapter = lora(config, request);
+        let settings = config.methods.laplace.clone();
         Ok(Self { adapter, settings, fit: None })
     }
 
@@ -131,7 +132,7 @@ impl Method<AutoModel> for Laplace {
         if data.is_regression()? {
             return Ok(Fitted::default());
         }
-        // The training examples, or as many as the settings say, whichever the seed picks.
+        // The training examples, or as many as the settings set, drawn by the seed.
         let all = data.train.len();
         let count = self.settings.examples.filter(|&count| count < all);
         let picked = count.map(|count| data.picked(SALT, count));
@@ -169,7 +170,8 @@ fn gaussian_logits(
     inputs: &Inputs<'_>,
     precisions: &[f64],
 ) -> Burn<Vec<GaussianLogits>> {
-    let (labels, examples) = (watch.width, inputs.examples);
+    let labels = watch.width;
+    let examples = inputs.examples;
     let sizes: Vec<usize> = (0..examples.len()).map(|i| examples.size(i)).collect();
     let size = (inputs.batch_size / labels).max(1);
     let batches = evaluation_batches(&sizes, size)?;
@@ -251,7 +253,8 @@ fn probabilities(
     let mut all = Vec::new();
     let mut normals = Vec::new();
     for (i, example) in examples.iter().enumerate() {
-        let (mean, covariance) = (&example.mean, example.covariances[which].values());
+        let mean = &example.mean;
+        let covariance = example.covariances[which].values();
         let answer: Result<Vec<f64>, lrvd_core::Error> = match settings.predictive {
             Predictive::Probit => laplace::probit_softmax(mean, covariance),
             Predictive::Bridge => laplace::laplace_bridge(mean, covariance),
@@ -267,7 +270,7 @@ fn probabilities(
     Ok(all)
 }
 
-/// A copy of a model at its posterior mean whose adapters an observer sees; no parameter of it asks for a gradient.
+/// A copy of a model at its posterior mean whose adapters an observer sees; none of its parameters requires a gradient.
 struct Watch {
     model: AutoModel,
     observer: Observer,
@@ -351,7 +354,8 @@ impl Watch {
         let module = self.modules.iter().position(|&id| id == used.module)?;
         let [n, length] = mask.dims();
         let first = |rows: &Tensor<3>| rows.clone().narrow(0, 0, n);
-        let (mut input, mut rank_input) = (first(&used.input), first(&used.rank_input));
+        let mut input = first(&used.input);
+        let mut rank_input = first(&used.rank_input);
         let mut rank_gradient = used.rank_gradient(gradients)?;
         let mut output_gradient = used.output_gradient(gradients)?;
         let rows = input.dims()[1];

@@ -35,7 +35,7 @@ fn within(memory: usize, model: &AutoModel, inputs: &Asked<'_>, settings: &Setti
     Curvatures::of(&watch, &inputs.all(), settings, 1.0, memory).unwrap()
 }
 
-/// What a block says of a fixed random direction, and its size.
+/// Curvature of a block along a fixed random direction, and its size.
 fn probe(block: &CurvatureBlock, delta: f64) -> [f64; 2] {
     let mut direction = vec![0.0; block.n_parameters()];
     fill_normal_f64(NoiseKey::new(1), 0, &mut direction);
@@ -125,7 +125,8 @@ fn add_outer(sum: &mut Vec<f64>, row: &[f64], weight: f64) {
 /// The blocks by the definition: one example, one label, one pass at a time, sums on the host.
 fn by_definition(model: &AutoModel, inputs: &Asked<'_>) -> Vec<CurvatureBlock> {
     let Watch { modules, .. } = Watch::new(model, Layers::All, &inputs.examples).unwrap();
-    let (mut model, observer) = (model.clone(), Observer::default());
+    let mut model = model.clone();
+    let observer = Observer::default();
     observer.observe(&mut model, |_| true).unwrap();
     let mut sums: Vec<Option<[Sums; 2]>> = vec![None; modules.len()];
     for example in 0..inputs.examples.len() {
@@ -140,8 +141,10 @@ fn by_definition(model: &AutoModel, inputs: &Asked<'_>) -> Vec<CurvatureBlock> {
                 let [_, rows, d_output] = output.dims();
                 let of_output = values(output);
                 let of_rank = values(used.rank_gradient(&gradients).unwrap());
-                let (input, rank_input) = (values(used.input), values(used.rank_input));
-                let (d_input, rank) = (input.len() / rows, rank_input.len() / rows);
+                let input = values(used.input);
+                let rank_input = values(used.rank_input);
+                let d_input = input.len() / rows;
+                let rank = rank_input.len() / rows;
                 let module = modules.iter().position(|&id| id == used.module).unwrap();
                 let [a, b] = sums[module].get_or_insert_default();
                 for row in 0..rows {
@@ -168,7 +171,8 @@ fn by_definition(model: &AutoModel, inputs: &Asked<'_>) -> Vec<CurvatureBlock> {
     }
     let block = |sum: &Sums| -> CurvatureBlock {
         let input: Vec<f64> = sum.input.iter().map(|v| v / sum.tokens as f64).collect();
-        let (o, i) = (sum.output.len().isqrt(), input.len().isqrt());
+        let o = sum.output.len().isqrt();
+        let i = input.len().isqrt();
         CurvatureBlock::full(&sum.output, o, &input, i).unwrap()
     };
     sums.iter().flatten().flatten().map(block).collect()
@@ -197,7 +201,8 @@ fn posthoc_the_same_data_twice_is_the_same_as_a_scale_of_two() {
     };
     let cut = Settings { low_rank_from: 20, low_rank: 4, ..Settings::default() };
     for settings in [whole(), cut] {
-        let (one, two) = (of(&once, &settings, 1.0), of(&twice, &settings, 1.0));
+        let one = of(&once, &settings, 1.0);
+        let two = of(&twice, &settings, 1.0);
         let scaled = of(&once, &settings, 2.0);
         same(&scaled.blocks, &two.blocks, 1e-7);
         assert!((two.log_likelihood - scaled.log_likelihood).abs() < 1e-9);
@@ -214,7 +219,8 @@ fn posthoc_padding_changes_nothing() {
         let of =
             |batch_size: usize| curvatures(&model, &inputs(&[3, 12, 7, 1], batch_size), &whole());
         // Half of the batch size goes to the copies.
-        let (apart, together) = (of(1), of(8));
+        let apart = of(1);
+        let together = of(8);
         same(&together.blocks, &apart.blocks, 1e-9);
         close("norm", &[together.squared_norm], &[apart.squared_norm], 1e-12);
         let of = |batch_size: usize| {
@@ -238,7 +244,8 @@ fn posthoc_few_columns_hold_all_of_a_narrow_span_and_never_more_than_there_is() 
         let of = |columns| within(memory, &model, &inputs, &cut(columns)).blocks;
         same(&of(40), &full.blocks, 1e-7);
         for (few, all) in of(2).iter().zip(&full.blocks) {
-            let ([few, few_det], [all, all_det]) = (probe(few, 0.1), probe(all, 0.1));
+            let [few, few_det] = probe(few, 0.1);
+            let [all, all_det] = probe(all, 0.1);
             assert!(few >= all * (1.0 - 1e-9) && few_det <= all_det + 1e-9);
         }
     }

@@ -1,4 +1,4 @@
-// What the page says and draws, read from the two embedded documents: numbers of tables, marks, orders.
+// Numbers of tables, marks and orders, read from the two embedded documents.
 
 const read = (id) => JSON.parse(document.getElementById(id).textContent);
 const results = read("results");

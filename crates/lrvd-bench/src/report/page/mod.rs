@@ -32,7 +32,7 @@ use crate::settings::CheckpointChoice;
 use crate::text::templates;
 
 const TEMPLATE: &str = include_str!("template.html");
-/// How differences are tested; `docs/math/statistics.md` has the same text.
+/// Description of the tests of differences, a part of `docs/math/statistics.md`, too.
 const PROCEDURES: &str = include_str!("../procedures.md");
 const STYLE: &str = include_str!("style.css");
 const SCRIPTS: [&str; 3] =
@@ -251,7 +251,9 @@ fn total_ranks(results: &Results) -> Vec<Value> {
         all.extend((run.status == RunStatus::Finished).then_some(run.steps));
     }
     let points = results.runs.iter().flat_map(|run| {
-        let (task, method, seed) = (run.task.as_str(), run.method.as_str(), run.seed);
+        let task = run.task.as_str();
+        let method = run.method.as_str();
+        let seed = run.seed;
         let point = move |step: &u64| {
             let event = run.rank_events.iter().rfind(|event| event.step <= *step)?;
             let value = event.total_rank;

@@ -1,4 +1,4 @@
-// The page: its sections in reading order, their tables and their words. Every heading stands once; figures and tables
+// The page: its sections in reading order with tables and text. Every heading is there once; figures and tables
 // name their task.
 
 const how = (...words) => h("p", { class: "how" }, ...words);

@@ -94,7 +94,7 @@ fn the_page_has_the_terminals_words() {
     insta::assert_snapshot!(shown);
 }
 
-/// One text: the page and the derivation say the same of every procedure, and each names its source.
+/// The page and the derivation have one text of every procedure, and each names its source.
 #[test]
 fn procedures_are_those_of_the_documents() {
     let document = include_str!("../../../../../docs/math/statistics.md");
@@ -209,7 +209,8 @@ fn contrast(a: [f64; 3], b: [f64; 3]) -> f64 {
             rgb.map(|c| if c <= 0.04045 { c / 12.92 } else { ((c + 0.055) / 1.055).powf(2.4) });
         0.2126 * r + 0.7152 * g + 0.0722 * b
     };
-    let (a, b) = (luminance(a), luminance(b));
+    let a = luminance(a);
+    let b = luminance(b);
     (a.max(b) + 0.05) / (a.min(b) + 0.05)
 }
 

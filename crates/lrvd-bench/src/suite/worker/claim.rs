@@ -268,8 +268,8 @@ mod tests {
     const MINUTE: u64 = 60_000;
 
     fn worker(folder: &Path, host: &str, process: u32, dead_after: u64) -> Claims {
-        let (host, kernel) = (host.to_owned(), Some(host.to_owned()));
-        let own = WorkerName { host, kernel, process, job: None };
+        let own =
+            WorkerName { host: host.to_owned(), kernel: Some(host.to_owned()), process, job: None };
         let dead_after = Duration::from_millis(dead_after);
         Claims { folder: folder.to_owned(), own, dead_after }
     }
@@ -298,17 +298,19 @@ mod tests {
                 std::mem::forget(own(dead.take("run").unwrap()));
                 hush(&dead.path("run", 0));
             }
-            let (barrier, won) = (Barrier::new(8), AtomicUsize::new(0));
+            let barrier = Barrier::new(8);
+            let won = AtomicUsize::new(0);
             std::thread::scope(|scope| {
                 for process in 0..8 {
-                    let (barrier, won) = (&barrier, &won);
+                    let barrier = &barrier;
+                    let won = &won;
                     let claims = worker(folder.path(), &format!("node{process}"), process, MINUTE);
                     scope.spawn(move || {
                         barrier.wait();
                         let taken = claims.take("run").unwrap();
                         let is_own = matches!(taken, ClaimAttempt::Won(_));
                         won.fetch_add(usize::from(is_own), Ordering::Relaxed);
-                        // All have asked before one gives it back.
+                        // All have tried before one gives it back.
                         barrier.wait();
                     });
                 }
@@ -322,8 +324,8 @@ mod tests {
     fn a_living_worker_keeps_its_run_and_a_silent_one_does_not() {
         let folder = tempfile::tempdir().unwrap();
         // Beats every 50 ms.
-        let (first, second) =
-            (worker(folder.path(), "a", 1, 1000), worker(folder.path(), "b", 2, MINUTE));
+        let first = worker(folder.path(), "a", 1, 1000);
+        let second = worker(folder.path(), "b", 2, MINUTE);
         let stop = AtomicBool::new(false);
         let claim = own(first.take("run").unwrap());
         let path = first.path("run", 0);
@@ -393,7 +395,8 @@ mod tests {
             claims.own.job = Some(("17_3".to_owned(), starts));
             claims
         };
-        let (before, after) = (job("a", 0), job("b", 1));
+        let before = job("a", 0);
+        let after = job("b", 1);
         let claim = own(before.take("run").unwrap());
         assert!(matches!(job("c", 0).take("run").unwrap(), ClaimAttempt::Lost(_)));
         let taken = own(after.take("run").unwrap());
@@ -404,8 +407,8 @@ mod tests {
     #[test]
     fn a_claim_without_a_lock_ends_by_silence_alone_and_one_from_the_future_ages() {
         let folder = tempfile::tempdir().unwrap();
-        let (first, neighbour) =
-            (worker(folder.path(), "a", 1, MINUTE), worker(folder.path(), "a", 2, MINUTE));
+        let first = worker(folder.path(), "a", 1, MINUTE);
+        let neighbour = worker(folder.path(), "a", 2, MINUTE);
         let path = first.path("run", 0);
         // As a worker leaves it that was killed on a file system without locks.
         let name = WorkerName { kernel: None, ..first.own.clone() };
