@@ -161,9 +161,15 @@ fn labelled(
         });
         let mut classes: Vec<(String, usize)> =
             listed.iter().map(|class| (class.clone(), 0)).collect();
-        for id in split.examples.iter().filter_map(|example| example.label.class()) {
-            if let Some((_, count)) = classes.get_mut(id) {
-                *count += 1;
+        for example in &split.examples {
+            let ids = match &example.label {
+                Label::Set(labels) => labels.clone(),
+                label => label.class().into_iter().collect(),
+            };
+            for id in ids {
+                if let Some((_, count)) = classes.get_mut(id) {
+                    *count += 1;
+                }
             }
         }
         let types = types.then(|| {
@@ -206,6 +212,7 @@ fn labelled(
                 each.collect::<Vec<_>>().join(", ")
             }
             Label::Class(id) => name(*id),
+            Label::Set(labels) => labels.iter().map(|&id| name(id)).collect::<Vec<_>>().join(", "),
         };
         Ok(json!({ "input": text, "label": label }))
     };

@@ -10,7 +10,9 @@ use lrvd_burn::model::NamedModule;
 use lrvd_burn::prune::statistics;
 use lrvd_burn::sampling::Draws;
 use lrvd_burn::train::{Fitting, Inputs, PassWatch, Prediction, TokenAnswers};
-use lrvd_core::metrics::{self, Predictions, mean, uncertainty};
+use lrvd_core::metrics::{
+    self, LabelSetMetrics, Predictions, ReliabilityDiagram, mean, uncertainty,
+};
 use lrvd_core::update::{UpdateEnergy, area, normalised_gap, order_by_statistic};
 use lrvd_models::TokenBatch;
 use serde::Serialize;
@@ -20,7 +22,7 @@ use crate::data::batch::{TokenExamples, TokenisedExample};
 use crate::data::{At, Label, PreparedTask};
 use crate::error::Result;
 use crate::io::{create_dir, write_json_lines};
-use crate::method::FittedRows;
+use crate::method::{FittedRows, LabelThresholds};
 use crate::record::{
     self, EnergyRecord, Metrics, PredictionLine, Reliability, SelectiveRecord, StatisticRecord,
 };
@@ -98,7 +100,7 @@ impl PeakMemory {
 
 #[derive(Clone, Debug)]
 pub struct Scored {
-    /// Averaged probabilities `[n, classes]`, or mean scores `[n]` for regression; empty for texts.
+    /// Averaged probabilities `[n, classes]` or `[n, labels]`, or mean scores `[n]` for regression; empty for texts.
     pub outputs: Vec<f64>,
     pub metrics: Metrics,
     pub reliability: Option<Reliability>,
@@ -125,11 +127,75 @@ pub fn score_tokens(tokens: TokenAnswers, draws: usize) -> Result<Scored> {
     Ok(Scored { outputs, metrics, reliability, uncertainty: None, tokens: Some(tokens) })
 }
 
+/// Answers to the validation rows of `task` from their [class logits](AnswerSpace::class_logits), and metrics; labels are given
+/// from a probability of .5 on.
 pub fn score_draws(logits: &Prediction, task: &PreparedTask) -> Result<Scored> {
     match task.goal.answers {
         AnswerSpace::Score => regression(logits, task),
+        AnswerSpace::Labels { .. } => {
+            let thresholds = LabelThresholds::default().of(0, task.labels);
+            score_labels(logits, task, &thresholds)
+        }
         _ => classes(logits, task),
     }
+}
+
+/// The labels that `rows` have, `[rows, labels]`.
+pub(crate) fn present(rows: &[TokenisedExample], labels: usize) -> Vec<bool> {
+    let of_row = |row: &TokenisedExample| {
+        let mut present = vec![false; labels];
+        if let Some(Label::Set(own)) = row.answer.label() {
+            own.iter().for_each(|&label| present[label] = true);
+        }
+        present
+    };
+    rows.iter().flat_map(of_row).collect()
+}
+
+/// Probabilities of presence from logits of two classes for each label, averaged over the members.
+pub(crate) fn presence(logits: &Prediction) -> Result<Vec<f64>> {
+    let logs = metrics::log_softmax(&logits.values, logits.width)?;
+    let both = metrics::mean_probability(&logs, logits.members(), logits.width)?;
+    // The sum of rounded terms may be larger than 1.
+    Ok(both.chunks(logits.width).map(|pair| pair[0].min(1.0)).collect())
+}
+
+/// Answers and metrics of several labels, each given from its entry of `thresholds` on. Entropy and mutual information of a row
+/// are sums over its labels, and calibration is that of the probability of a label.
+pub(crate) fn score_labels(
+    logits: &Prediction,
+    task: &PreparedTask,
+    thresholds: &[f64],
+) -> Result<Scored> {
+    let outputs = presence(logits)?;
+    let present = present(&task.validation, task.labels);
+    let found = LabelSetMetrics::new(&outputs, thresholds, &present)?;
+    let shares: Vec<f64> = present.iter().map(|&present| f64::from(present)).collect();
+    let diagram = ReliabilityDiagram::from_shares(&outputs, &shares)?;
+    let logs = metrics::log_softmax(&logits.values, logits.width)?;
+    let split = uncertainty(&logs, logits.members(), logits.width)?;
+    let of_rows = |values: &[f64]| -> Vec<f64> {
+        values.chunks(task.labels).map(|labels| labels.iter().sum()).collect()
+    };
+    let split = metrics::Uncertainty {
+        predictive_entropy: of_rows(&split.predictive_entropy),
+        expected_entropy: of_rows(&split.expected_entropy),
+        mutual_information: of_rows(&split.mutual_information),
+    };
+    let several = (logits.members() > 1).then(|| mean(&split.mutual_information));
+    let metrics = Metrics {
+        n: task.validation.len() as u64,
+        accuracy: Some(found.subset_accuracy),
+        macro_f1: Some(found.macro_f1),
+        standard: BTreeMap::from([(Metric::MicroF1.name().to_owned(), Some(found.micro_f1))]),
+        nll: Some(found.nll),
+        ece: Some(diagram.ece()),
+        brier: Some(found.brier),
+        entropy: Some(mean(&split.predictive_entropy)?),
+        mutual_information: several.transpose()?,
+    };
+    let reliability = Some(Reliability::from(&diagram));
+    Ok(Scored { outputs, metrics, reliability, uncertainty: Some(split), tokens: None })
 }
 
 fn classes(logits: &Prediction, task: &PreparedTask) -> Result<Scored> {
@@ -154,7 +220,7 @@ fn classes(logits: &Prediction, task: &PreparedTask) -> Result<Scored> {
             Metric::Accuracy => predictions.accuracy(),
             Metric::F1 => predictions.f1()?,
             Metric::Matthews => predictions.mcc()?,
-            Metric::Pearson | Metric::Spearman | Metric::Nll => continue,
+            Metric::Pearson | Metric::Spearman | Metric::MicroF1 | Metric::Nll => continue,
         };
         standard.insert(metric.name().to_owned(), Some(value));
     }
@@ -250,6 +316,10 @@ impl PreparedTask {
                 Some(Label::Score(score)) => *score,
                 label => label.and_then(Label::class).map_or(f64::NAN, |class| class as f64),
             },
+            labels: match example.answer.label() {
+                Some(Label::Set(labels)) => Some(labels.clone()),
+                _ => None,
+            },
             probs: scored
                 .iter()
                 .map(|(&k, s)| (k, s.outputs[i * width..(i + 1) * width].to_vec()))
@@ -308,7 +378,10 @@ pub fn selective_records(
     scored: &BTreeMap<u32, Scored>,
     task: &PreparedTask,
 ) -> Result<BTreeMap<u32, SelectiveRecord>> {
-    if matches!(task.goal.answers, AnswerSpace::Score | AnswerSpace::Tokens) {
+    if matches!(
+        task.goal.answers,
+        AnswerSpace::Labels { .. } | AnswerSpace::Score | AnswerSpace::Tokens
+    ) {
         return Ok(BTreeMap::new());
     }
     let labels: Vec<usize> =

@@ -43,6 +43,7 @@ impl Goal {
                 (vec![Metric::F1, Metric::Matthews], Metric::Accuracy)
             }
             AnswerSpace::Score => (vec![Metric::Pearson, Metric::Spearman], Metric::Pearson),
+            AnswerSpace::Labels { .. } => (vec![Metric::MicroF1], Metric::MicroF1),
             AnswerSpace::Tokens => (Vec::new(), Metric::Nll),
             // Metrics of the second class mean nothing where classes are letters.
             _ => (Vec::new(), Metric::Accuracy),
@@ -68,6 +69,8 @@ pub enum Metric {
     Pearson,
     /// Rank correlation of predicted and labelled scores.
     Spearman,
+    /// F1 over all labels of all rows.
+    MicroF1,
     /// Mean negative log-likelihood of a token of a text, nats.
     Nll,
 }
@@ -80,6 +83,7 @@ impl Metric {
             Self::Matthews => "matthews",
             Self::Pearson => "pearson",
             Self::Spearman => "spearman",
+            Self::MicroF1 => "micro_f1",
             Self::Nll => "nll",
         }
     }

@@ -9,7 +9,7 @@ use lrvd_burn::Selection;
 use lrvd_burn::device;
 use lrvd_models::deberta::{ADAPTER_TARGETS, Pooling};
 
-use crate::adapter::keep;
+use crate::adapter::{Kept, keep};
 use crate::answers::AnswerSpace;
 use crate::backbone::{Architecture, Backbone, locate_model};
 use crate::data::batch::LabelUnit;
@@ -124,14 +124,22 @@ pub fn train(
         if let Some(text) = calibrated {
             sink(&Event::Note(text));
         }
-        let intervals = keep(&settings, trained, finished, context, &adapter)?;
+        let Kept { intervals, thresholds } =
+            keep(&settings, trained, finished, context, &adapter)?;
         let has_none = goal.answers == AnswerSpace::Score && intervals.is_empty();
         let absent = || {
             "no interval: the validation rows chose the model, and its errors on them are smaller than on new rows; `--set \
              holdout=0.1` keeps other rows for it"
                 .to_owned()
         };
+        let lacks = matches!(goal.answers, AnswerSpace::Labels { .. }) && thresholds.is_empty();
+        let usual = || {
+            "no thresholds: the validation rows chose the model, and every label is given from a probability of .5 on; `--set \
+             holdout=0.1` keeps other rows for thresholds"
+                .to_owned()
+        };
         let fitted = intervals.describe().or_else(|| has_none.then(absent));
+        let fitted = fitted.or_else(|| thresholds.describe()).or_else(|| lacks.then(usual));
         if let Some(text) = fitted {
             sink(&Event::Note(text));
         }
@@ -193,7 +201,7 @@ fn limit_validation(method: MethodName, config: &Config, task: &mut PreparedTask
     task.limit_validation(most);
     let rows = task.validation.len();
     let drawn = match task.goal.answers {
-        AnswerSpace::Score | AnswerSpace::Tokens => "at random",
+        AnswerSpace::Labels { .. } | AnswerSpace::Score | AnswerSpace::Tokens => "at random",
         _ => "by class",
     };
     let reason = || {
@@ -211,6 +219,15 @@ impl TrainOptions {
     fn check_labelled(&self, data: &Dataset) -> Result<()> {
         if !self.method.can().saved {
             bail!("the method's outcome is more than an adapter: use `lrvd bench`");
+        }
+        if let AnswerSpace::Labels { .. } = data.kind.goal.answers
+            && !self.method.is_for_labels()
+        {
+            bail!(
+                "`{}` answers by one class, and rows have several labels: train by lora, adalora, bayeslora or a variant of \
+                 one (`+ts` fits a temperature)",
+                self.method.key()
+            );
         }
         let (config, all) = (&self.config, data.train.rows());
         let rows = config.train_rows.map_or(all, |most| most.min(all));

@@ -17,7 +17,7 @@ use crate::backbone::Backbone;
 use crate::data::{Columns, InputLayout, TextReader, Wording};
 use crate::error::Result;
 use crate::io::{JsonLayout, read_versioned, write_json};
-use crate::method::{Intervals, Temperatures};
+use crate::method::{Intervals, LabelThresholds, Temperatures};
 use crate::run::{RowSettings, TrainSettings};
 use crate::settings::{BasePrecision, CheckpointChoice, Config, MAX_DRAWS, PredictionDraws};
 use crate::task::Goal;
@@ -111,6 +111,9 @@ pub struct Description {
     /// Intervals around predicted numbers.
     #[serde(default, skip_serializing_if = "Intervals::is_empty")]
     pub intervals: Intervals,
+    /// Thresholds from which labels are given, of a model that gives several.
+    #[serde(default, skip_serializing_if = "LabelThresholds::is_empty")]
+    pub thresholds: LabelThresholds,
     /// Where no answer is given, by number of draws, where it was fitted.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub abstentions: BTreeMap<usize, Abstention>,
@@ -214,6 +217,7 @@ impl Description {
             prediction_draws: PredictionDraws::default(),
             temperatures: Temperatures::default(),
             intervals: Intervals::default(),
+            thresholds: LabelThresholds::default(),
             abstentions: BTreeMap::new(),
             calibration: BTreeMap::new(),
         }
@@ -254,6 +258,13 @@ impl Description {
                 "`{file}`: the half-width of the interval of {draws} draws is {found}, expected 0 or more"
             );
         }
+        let labels = self.goal.answers.width();
+        let is_wrong = |all: &&Vec<f64>| {
+            all.len() != labels || !all.iter().all(|threshold| (0.0..=1.0).contains(threshold))
+        };
+        if let Some(found) = self.thresholds.by_draws.values().find(is_wrong) {
+            bail!("`{file}`: the thresholds are {found:?}, expected {labels} numbers from 0 to 1");
+        }
         for (key, size) in [("batch_size", run.batch_size), ("max_length", run.max_length)] {
             if size == 0 {
                 bail!("`{file}`: {key} is 0, expected at least 1");
@@ -277,6 +288,7 @@ impl Description {
         self.run.draws = 0;
         self.temperatures.by_draws.retain(|draws, _| *draws == 0);
         self.intervals.by_draws.retain(|draws, _| *draws == 0);
+        self.thresholds.by_draws.retain(|draws, _| *draws == 0);
         self.abstentions.retain(|draws, _| *draws == 0);
         self.calibration.values_mut().for_each(|own| own.retain(|draws, _| *draws == 0));
         self

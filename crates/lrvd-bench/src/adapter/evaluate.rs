@@ -19,7 +19,7 @@ use crate::data::{
     labelled_row, load, read_labelled,
 };
 use crate::error::{Error, Result};
-use crate::eval::{Scored, measures, score_draws, targets};
+use crate::eval::{Scored, measures, score_draws, score_labels, targets};
 use crate::method::softened;
 use crate::record::{Metrics, Reliability};
 use crate::task::{Goal, Task};
@@ -110,10 +110,16 @@ pub fn evaluate(
     let examples = task.examples(&task.validation, &classifier.device);
     let scored = with_mean(draws, |draws| {
         let logits = classifier.logits(&examples, draws, seed)?;
+        let logits = info.goal.answers.class_logits(logits);
         let raw = score_draws(&logits, &task)?;
-        let fitted: Vec<_> = kinds.iter().map(|&kind| info.temperature(kind, draws)).collect();
-        let logits = softened(logits, &fitted)?;
-        let mut answers = score_draws(&logits, &task)?;
+        let mut answers = if let AnswerSpace::Labels { .. } = info.goal.answers {
+            let fitted = vec![info.temperature(None, draws); logits.rows];
+            let thresholds = info.thresholds.of(draws, task.labels);
+            score_labels(&softened(logits, &fitted)?, &task, &thresholds)?
+        } else {
+            let fitted: Vec<_> = kinds.iter().map(|&kind| info.temperature(kind, draws)).collect();
+            score_draws(&softened(logits, &fitted)?, &task)?
+        };
         // What the draws disagree about is theirs, whatever the temperature.
         answers.metrics.mutual_information = raw.metrics.mutual_information;
         if let (Some(own), Some(raw)) = (&mut answers.uncertainty, raw.uncertainty) {
@@ -266,8 +272,12 @@ pub fn fit_abstention(
     classifier.check_unseen(labelled)?;
     let scored = evaluation.scored.get(&(draws as u32));
     let answers = scored.and_then(|scored| Some((scored, scored.uncertainty.as_ref()?)));
+    let (answers, what) = match classifier.info.goal.answers {
+        AnswerSpace::Labels { .. } => (None, "several labels"),
+        _ => (answers, "numbers"),
+    };
     let Some((scored, uncertainty)) = answers else {
-        bail!("a threshold for giving no answer is for classes, and this one predicts numbers")
+        bail!("a threshold for giving no answer is for classes, and this one predicts {what}")
     };
     let answered = argmax_rows(&scored.outputs, evaluation.task.labels)?;
     let correct: Vec<bool> = labelled

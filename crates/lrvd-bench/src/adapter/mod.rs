@@ -31,7 +31,7 @@ pub use language::{
 };
 pub use ood::{Oddness, OodDetector, OodReport, OodRow, OodScore, fit_ood};
 pub use open::{Adapter, AdapterFiles, Base, OpenOptions, named_at};
-pub(crate) use open::{CARD_FILE, keep};
+pub(crate) use open::{CARD_FILE, Kept, keep};
 pub(crate) use saved::no_head;
 pub use saved::{RowAnswer, SavedClassifier, Withheld};
 pub use seen::{RowUse, SeenRows};

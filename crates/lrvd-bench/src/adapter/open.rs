@@ -24,8 +24,8 @@ use crate::answers::{AnswerSpace, Readout};
 use crate::backbone::{Backbone, locate_model, may_be_there, split_revision};
 use crate::data::InputLayout;
 use crate::error::{Kind, Result};
-use crate::eval::{RunContext, mean_scores, targets};
-use crate::method::{DynMethod, FittedRows, Intervals};
+use crate::eval::{RunContext, mean_scores, presence, present, targets};
+use crate::method::{DynMethod, FittedRows, Intervals, LabelThresholds};
 use crate::run::{
     ADAPTER_DIR, CHECKPOINT_DIR, Finished, LABELS_FILE, RECORD_FILE, RunState, SETTINGS_FILE,
     TrainSettings, is_run_on_texts,
@@ -410,43 +410,65 @@ fn kl_weight(run: &RunState) -> Result<f64> {
     Ok(run.posterior()?.and_then(|posterior| posterior.kl_weight).unwrap_or_default())
 }
 
-/// Intervals of a model that predicts numbers, for every number of draws of the run: from the validation rows, or where these
-/// chose the model from rows that were held out. Empty of another model, and where no rows are left for them.
-fn intervals(
+/// Values beside the weights that are fitted to rows which did not choose the model.
+#[derive(Default)]
+pub(crate) struct Kept {
+    pub intervals: Intervals,
+    pub thresholds: LabelThresholds,
+}
+
+/// Intervals of predicted numbers or thresholds of labels, for every number of draws of the run: from the validation rows, or where
+/// these chose the model from rows that were held out. Nothing of another model, and where no rows are left for them.
+fn fit_kept(
     context: &RunContext<'_>,
     method: &DynMethod,
     model: &AutoModel,
     finished: &Finished,
-) -> Result<Intervals> {
+) -> Result<Kept> {
     let is_held_out = context.config.chooses_model();
     let has_none = is_held_out && context.fitted != FittedRows::Holdout;
-    if context.task.goal.answers != AnswerSpace::Score || has_none {
-        return Ok(Intervals::default());
+    let answers = &context.task.goal.answers;
+    if has_none || !matches!(answers, AnswerSpace::Score | AnswerSpace::Labels { .. }) {
+        return Ok(Kept::default());
     }
     let rows = if is_held_out { &context.task.holdout } else { &context.task.validation };
     let examples = context.examples(rows);
-    let mut residuals = Vec::new();
+    let mut outputs = Vec::new();
     for (&draws, known) in &finished.answers {
         let draws = draws as usize;
-        let scores = if is_held_out {
-            mean_scores(&method.predict(model, &context.inputs(&examples).drawn(draws))?)
-        } else {
-            known.outputs.clone()
-        };
-        residuals.push((draws, targets(rows).zip(scores).map(|(y, p)| y - p).collect()));
+        if !is_held_out {
+            outputs.push((draws, known.outputs.clone()));
+            continue;
+        }
+        let logits = method.predict(model, &context.inputs(&examples).drawn(draws))?;
+        outputs.push((
+            draws,
+            match answers {
+                AnswerSpace::Score => mean_scores(&logits),
+                _ => presence(&finished.kept().soften(answers.class_logits(logits), draws)?)?,
+            },
+        ));
     }
-    Intervals::of(rows.len(), residuals)
+    if *answers != AnswerSpace::Score {
+        let labels = context.task.labels;
+        let thresholds = LabelThresholds::fit(labels, &present(rows, labels), outputs)?;
+        return Ok(Kept { thresholds, ..Kept::default() });
+    }
+    let residuals = outputs.into_iter().map(|(draws, scores)| {
+        (draws, targets(rows).zip(scores).map(|(y, p)| y - p).collect::<Vec<f64>>())
+    });
+    Ok(Kept { intervals: Intervals::of(rows.len(), residuals)?, ..Kept::default() })
 }
 
 /// Writes the adapter of the finished run `trained` into `folder`: the best model or the last one, as its settings say. Returns
-/// the intervals of a model that predicts numbers.
+/// the intervals of numbers or the thresholds of labels.
 pub(crate) fn keep(
     settings: &TrainSettings,
     trained: RunState,
     finished: &Finished,
     context: &RunContext<'_>,
     folder: &Path,
-) -> Result<Intervals> {
+) -> Result<Kept> {
     let (config, kl_weight) = (&settings.experiment, kl_weight(&trained)?);
     let RunState { state, method, .. } = trained;
     let (model, which, step) = match (config.checkpoint, state.best) {
@@ -455,14 +477,15 @@ pub(crate) fn keep(
         }
         _ => (state.model, CheckpointChoice::Last, state.done),
     };
-    let intervals = intervals(context, &*method, &model.clone().valid(), finished)?;
+    let kept = fit_kept(context, &*method, &model.clone().valid(), finished)?;
     let mut description = settings.description(step, which);
     description.temperatures.clone_from(finished.kept());
-    description.intervals.clone_from(&intervals);
+    description.intervals.clone_from(&kept.intervals);
+    description.thresholds.clone_from(&kept.thresholds);
     let files = AdapterFiles::of(&model, config, kl_weight, description)?;
     files.write(folder, ExportLayout::Ragged, |_| Ok(None))?;
     SeenRows::of(context.task, context.fitted, config).write(folder)?;
-    Ok(intervals)
+    Ok(kept)
 }
 
 impl AdapterFiles {

@@ -21,6 +21,7 @@ use crate::data::batch::{TokenExamples, TokenisedExample, widest};
 use crate::data::{Columns, Cut, CutInputs, Input, Label, TextColumns, TextReader};
 use crate::error::{Burn, Error, Kind, Result, kind_of};
 use crate::method::softened;
+use crate::run::NO_CASCADE;
 use crate::settings::BasePrecision;
 use crate::text::{percent, quoted};
 use crate::unused::Unused;
@@ -150,6 +151,19 @@ pub enum RowAnswer {
         /// Draws that the answer is averaged over; 0 at the mean.
         draws: usize,
     },
+    /// Labels that are independent of each other.
+    Labels {
+        /// Probability of each label, in label order, averaged over the draws.
+        probabilities: Vec<f64>,
+        /// Labels from their thresholds on.
+        given: Vec<usize>,
+        /// Sum of the entropies of the labels, nats.
+        entropy: f64,
+        /// Sum of the mutual information between labels and weights, nats; `None` without draws.
+        mutual_information: Option<f64>,
+        /// Draws that the answer is averaged over; 0 at the mean.
+        draws: usize,
+    },
     Score {
         score: f64,
         /// Interval that holds the number with a probability of 95 % or more ([`Intervals`](crate::method::Intervals)); `None`
@@ -200,6 +214,11 @@ impl SavedClassifier {
         policy.check()?;
         let (backbone, changed) = adapter.base()?;
         let (info, peft) = (adapter.classifier(&backbone)?, &adapter.files.peft);
+        if policy.cascade.is_some()
+            && let AnswerSpace::Labels { .. } = info.goal.answers
+        {
+            bail!("{NO_CASCADE}");
+        }
         let task = info.reader(&backbone)?.prepare(info.goal.clone(), &[], &[])?;
         let dtype = backbone.stored_as(precision.unwrap_or(info.base_precision))?;
         let head = Head::Adapters(&peft.saved);
@@ -305,6 +324,14 @@ impl SavedClassifier {
 
     pub fn draws(&self, asked: Option<usize>) -> Result<usize> {
         let draws = self.possible_draws(asked, self.info.run.draws)?;
+        let thresholds = &self.info.thresholds.by_draws;
+        if !thresholds.is_empty() && !thresholds.contains_key(&draws) {
+            let (dir, known) =
+                (self.dir.display(), quoted(thresholds.keys().map(usize::to_string)));
+            bail!(
+                "no thresholds of labels were fitted for {draws} draws in `{dir}`: pass `--draws` with one of {known}"
+            );
+        }
         let fitted = &self.info.temperatures.by_draws;
         if !fitted.is_empty() && !fitted.contains_key(&draws) {
             let (dir, known) = (self.dir.display(), quoted(fitted.keys().map(usize::to_string)));
@@ -357,6 +384,9 @@ impl SavedClassifier {
             };
             return Ok(logits.scores()?.into_iter().map(score).collect());
         }
+        if let AnswerSpace::Labels { .. } = self.info.goal.answers {
+            return self.labels(logits, draws);
+        }
         // What the draws disagree about is theirs, whatever the temperature.
         let information: Vec<Option<f64>> =
             logits.classes()?.into_iter().map(|answer| answer.mutual_information).collect();
@@ -375,6 +405,30 @@ impl SavedClassifier {
             draws: made(row),
         };
         Ok(logits.classes()?.into_iter().enumerate().map(answer).collect())
+    }
+
+    fn labels(&self, logits: Prediction, draws: usize) -> Result<Vec<RowAnswer>> {
+        let width = logits.width;
+        let logits = logits.per_label();
+        // What the draws disagree about is theirs, whatever the temperature.
+        let raw = logits.classes()?;
+        let temperatures = vec![self.info.temperature(None, draws); logits.rows];
+        let soft = softened(logits, &temperatures)?.classes()?;
+        let thresholds = self.info.thresholds.of(draws, width);
+        let answer = |(soft, raw): (&[ClassAnswer], &[ClassAnswer])| {
+            let probabilities: Vec<f64> = soft.iter().map(|label| label.probabilities[0]).collect();
+            let given = probabilities.iter().zip(&thresholds).enumerate();
+            let given = given.filter(|(_, (p, threshold))| p >= threshold);
+            let information = raw.iter().map(|label| label.mutual_information.unwrap_or(0.0));
+            RowAnswer::Labels {
+                given: given.map(|(label, _)| label).collect(),
+                entropy: soft.iter().map(|label| label.entropy).sum(),
+                mutual_information: (draws > 0).then(|| information.sum()),
+                draws,
+                probabilities,
+            }
+        };
+        Ok(soft.chunks(width).zip(raw.chunks(width)).map(answer).collect())
     }
 
     /// How many inputs to ask about at once: enough to find texts of like length, or one batch where draws depend on it.
@@ -500,6 +554,11 @@ impl SavedClassifier {
     pub fn withheld(&self, asked: Option<f64>, draws: usize) -> Result<Option<Withheld>> {
         match (asked, &self.info.goal.answers) {
             (None, _) => {}
+            (_, AnswerSpace::Labels { .. }) => {
+                bail!(
+                    "`--abstain-above` is for classifiers of one class, and this one gives several labels"
+                )
+            }
             (_, AnswerSpace::Score) => {
                 bail!("`--abstain-above` is for classifiers, and this one predicts numbers")
             }
@@ -525,6 +584,7 @@ impl SavedClassifier {
         let keys = [
             info.temperatures.by_draws.keys().copied().collect(),
             info.abstentions.keys().copied().collect(),
+            info.thresholds.by_draws.keys().copied().collect(),
         ];
         let by_type = info.calibration.values().map(|own| own.keys().copied().collect());
         let all = keys.into_iter().chain(by_type).filter(|own: &BTreeSet<usize>| !own.is_empty());

@@ -30,6 +30,8 @@ pub enum RowUse {
     Choice,
     /// The interval of numbers is fitted to it.
     Interval,
+    /// The thresholds of labels are fitted to it.
+    Labels,
     /// It was measured on.
     Validation,
     /// A threshold is fitted to it.
@@ -37,11 +39,12 @@ pub enum RowUse {
 }
 
 impl RowUse {
-    const ALL: [Self; 6] = [
+    const ALL: [Self; 7] = [
         Self::Train,
         Self::Temperature,
         Self::Choice,
         Self::Interval,
+        Self::Labels,
         Self::Validation,
         Self::Certificate,
     ];
@@ -52,6 +55,7 @@ impl RowUse {
             Self::Temperature => "temperature",
             Self::Choice => "choice",
             Self::Interval => "interval",
+            Self::Labels => "labels",
             Self::Validation => "validation",
             Self::Certificate => "certificate",
         }
@@ -64,6 +68,7 @@ impl RowUse {
             Self::Temperature => "fitted its temperature",
             Self::Choice => "chose the model",
             Self::Interval => "fitted its interval",
+            Self::Labels => "fitted the thresholds of its labels",
             Self::Validation => "were its validation rows",
             Self::Certificate => "fitted its threshold",
         }
@@ -93,6 +98,7 @@ impl SeenRows {
             FittedRows::Validation => RowUse::Temperature,
             _ if config.chooses_model() => RowUse::Choice,
             _ if is_regression => RowUse::Interval,
+            _ if matches!(task.goal.answers, AnswerSpace::Labels { .. }) => RowUse::Labels,
             _ => RowUse::Validation,
         };
         let (mut seen, hash) = (Self::default(), |example: &TokenisedExample| example.row);

@@ -5,6 +5,7 @@
 
 mod question;
 
+use lrvd_burn::train::Prediction;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -26,6 +27,8 @@ pub const LETTERS: &[&str; 26] = &[
 pub enum AnswerSpace {
     /// One of these classes, in id order.
     Classes { names: Vec<String> },
+    /// Labels that are there or not, independently of each other, in id order.
+    Labels { names: Vec<String> },
     /// A real number.
     Score,
     /// One of the options that a row has, which go by letters, and by numbers from 27 on.
@@ -46,7 +49,7 @@ impl AnswerSpace {
     /// Names of the classes in id order; none of numbers and texts.
     pub fn names(&self) -> Vec<String> {
         match self {
-            Self::Classes { names } => names.clone(),
+            Self::Classes { names } | Self::Labels { names } => names.clone(),
             Self::Choice { max_options } | Self::Questions { max_options, .. } => {
                 let letters = LETTERS.iter().map(ToString::to_string);
                 let numbers = (LETTERS.len() + 1..).map(|number| number.to_string());
@@ -60,10 +63,18 @@ impl AnswerSpace {
     /// Number of outputs: of classes, and 1 of numbers and texts.
     pub fn width(&self) -> usize {
         match self {
-            Self::Classes { names } => names.len().max(1),
+            Self::Classes { names } | Self::Labels { names } => names.len().max(1),
             Self::Choice { max_options } | Self::Questions { max_options, .. } => *max_options,
             Self::Question { question } => question.options.len(),
             Self::Score | Self::Tokens => 1,
+        }
+    }
+
+    /// `logits` as those of one class among several: of labels two for each, its presence and its absence.
+    pub(crate) fn class_logits(&self, logits: Prediction) -> Prediction {
+        match self {
+            Self::Labels { .. } => logits.per_label(),
+            _ => logits,
         }
     }
 }
@@ -126,6 +137,11 @@ mod tests {
                 AnswerSpace::Classes { names: ["a", "b", "c"].map(str::to_owned).to_vec() },
                 r#"{"classes":{"names":["a","b","c"]}}"#.to_owned(),
                 3,
+            ),
+            (
+                AnswerSpace::Labels { names: ["a", "b"].map(str::to_owned).to_vec() },
+                r#"{"labels":{"names":["a","b"]}}"#.to_owned(),
+                2,
             ),
             (AnswerSpace::Score, "\"score\"".to_owned(), 1),
             (

@@ -180,6 +180,12 @@ impl Architecture {
                 ),
             }
         }
+        if let (AnswerSpace::Labels { .. }, InputForm::Decoder) = (&data.kind.goal.answers, form) {
+            bail!(
+                "the rows of `{}` have several labels, which a head answers, and a language model has none: train an encoder",
+                data.name
+            );
+        }
         if !matches!(
             data.kind.goal.answers,
             AnswerSpace::Choice { .. } | AnswerSpace::Questions { .. }

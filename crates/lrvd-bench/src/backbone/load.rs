@@ -139,7 +139,16 @@ impl Backbone {
             }
             Architecture::Deberta(encoder) => encoder.id2label.as_slice(),
         };
-        let encoder = self.answering_encoder(what)?;
+        let is_of_labels = matches!(goal.answers, AnswerSpace::Labels { .. });
+        let encoder = self.encoder_for(what)?;
+        if !is_of_labels {
+            self.answering_encoder(what)?;
+        } else if encoder.problem() != ProblemType::MultiLabel {
+            return Err(self.unfit(
+                what,
+                "needs a head of several labels (`multi_label_classification` in `config.json`)",
+            ));
+        }
         if !config.pooling.is_first() {
             return Err(
                 self.unfit(what, "needs a head that reads the first token (`pooling=first`)")

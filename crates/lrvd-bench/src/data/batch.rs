@@ -98,7 +98,7 @@ pub struct TokenExamples<'a> {
     /// Number of classes; 1 for scores and texts.
     pub labels: usize,
     /// Label smoothing `ε`: of `k` classes the right one is `1 − ε + ε/k` and every other `ε/k` (Szegedy et al. 2016,
-    /// arXiv:1512.00567).
+    /// arXiv:1512.00567); a label that is there or not is a case of two classes.
     pub smoothing: f64,
     /// Unit of numbers.
     pub unit: LabelUnit,
@@ -237,31 +237,51 @@ impl Examples for TokenExamples<'_> {
         if picked[0].answer.label().is_none() {
             return self.tokens(&picked, indices);
         }
-        let classes = !matches!(picked[0].answer, Answer::Label(Label::Score(_)));
-        let width = if classes { self.labels } else { 1 };
+        let targets: fn(Tensor<2>) -> Targets = match picked[0].answer {
+            Answer::Label(Label::Score(_)) => Targets::Scores,
+            Answer::Label(Label::Set(_)) => Targets::Labels,
+            _ => Targets::Classes,
+        };
+        let first = picked[0].answer.label().map(std::mem::discriminant);
+        let is_class = |label: &Label| matches!(label, Label::Class(_) | Label::Shares(_));
+        let all_classes = picked[0].answer.label().is_some_and(is_class);
+        let width = if matches!(picked[0].answer, Answer::Label(Label::Score(_))) {
+            1
+        } else {
+            self.labels
+        };
         let mut values = vec![0.0_f32; picked.len() * width];
         for ((row, example), &index) in values.chunks_mut(width).zip(picked).zip(indices) {
-            match (example.answer.label(), classes) {
-                (Some(Label::Class(class)), true) => {
+            let label = example.answer.label();
+            let is_like = label.map(std::mem::discriminant) == first
+                || all_classes && label.is_some_and(is_class);
+            match label.filter(|_| is_like) {
+                Some(Label::Class(class)) => {
                     let answers = example.choices.unwrap_or(width);
                     row[..answers].fill((self.smoothing / answers as f64) as f32);
                     row[*class] += (1.0 - self.smoothing) as f32;
                 }
-                (Some(Label::Shares(shares)), true) => {
+                Some(Label::Shares(shares)) => {
                     let even = self.smoothing / shares.len() as f64;
                     for (target, share) in row.iter_mut().zip(shares) {
                         *target = (even + (1.0 - self.smoothing) * share) as f32;
                     }
                 }
-                (Some(Label::Score(score)), false) => {
+                Some(Label::Set(labels)) => {
+                    row.fill((self.smoothing / 2.0) as f32);
+                    for &label in labels {
+                        row[label] = (1.0 - self.smoothing / 2.0) as f32;
+                    }
+                }
+                Some(Label::Score(score)) => {
                     row[0] = self.unit.standard(*score) as f32;
                 }
-                _ => return Err(mixed(index)),
+                None => return Err(mixed(index)),
             }
         }
         let data = TensorData::new(values, [indices.len(), width]);
         let values = Tensor::from_data(data, (self.device, self.dtype));
-        Ok(if classes { Targets::Classes(values) } else { Targets::Scores(values) })
+        Ok(targets(values))
     }
 
     fn answers(&self, index: usize) -> usize {
@@ -428,6 +448,24 @@ mod tests {
         let third = 0.25_f32 / 3.0;
         let expected = [0.125, 0.875, 0.0, third, 0.75 + third, third];
         assert_eq!(targets.into_data().iter::<f32>().collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn labels_are_there_or_not_and_smoothed_as_two_classes() {
+        let device = Device::flex();
+        let all = [vec![], vec![0, 2], vec![0, 1, 2]].map(|own| example(2, Label::Set(own)));
+        let labels = |smoothing: f64| {
+            let examples = TokenExamples { smoothing, ..examples(&all, &device) };
+            let Targets::Labels(found) = examples.targets(&[0, 1, 2]).unwrap() else {
+                panic!("labels")
+            };
+            found.into_data().iter::<f64>().collect::<Vec<_>>()
+        };
+        assert_eq!(labels(0.0), [0.0, 0.0, 0.0, 1.0, 0.0, 1.0, 1.0, 1.0, 1.0]);
+        assert_eq!(labels(0.25)[2..5], [0.125, 0.875, 0.125]);
+        let mixed = [example(2, Label::Set(vec![0])), example(2, Label::Class(0))];
+        let error = examples(&mixed, &device).targets(&[0, 1]).unwrap_err().to_string();
+        assert_eq!(error, "example 1 mixes classes, scores and texts in one batch");
     }
 
     #[test]

@@ -7,10 +7,10 @@ use anyhow::{anyhow, bail, ensure};
 use icu_normalizer::ComposingNormalizer;
 
 use super::rows::Rows;
-use super::table::Cell;
+use super::table::{Cell, Place};
 use super::{Example, Input, TextColumns};
-use crate::error::Result;
-use crate::text::quoted;
+use crate::error::{Error, Result};
+use crate::text::{one_of, quoted};
 
 /// A row whose label is not yet a class or a number.
 pub(super) type RawRow = Example<Input, String>;
@@ -18,18 +18,18 @@ pub(super) type RawRow = Example<Input, String>;
 /// More distinct labels than this are hardly classes: a wrong column, most likely.
 const MOST_CLASSES: usize = 1000;
 
-/// The `given` classes, or the distinct labels: by value if all are whole numbers, else by text.
-pub(super) fn classes(
+/// The `given` classes, or the distinct ones of `labels`: by value if all are whole numbers, else by text.
+pub(super) fn classes<'a>(
     file: &Path,
     columns: &TextColumns,
-    rows: &[RawRow],
+    labels: impl Iterator<Item = &'a str>,
     given: Option<Vec<String>>,
 ) -> Result<Vec<String>> {
     let place = || {
         let column = columns.label.clone().unwrap_or_default();
         format!("`{}`, column `{column}`", file.display())
     };
-    let classes = given.unwrap_or_else(|| distinct(rows));
+    let classes = given.unwrap_or_else(|| distinct(labels));
     let found = classes.len();
     if !(2..=MOST_CLASSES).contains(&found) {
         let many = found > MOST_CLASSES;
@@ -73,8 +73,8 @@ pub(super) fn not_missing(
 }
 
 /// Distinct labels in order.
-fn distinct(rows: &[RawRow]) -> Vec<String> {
-    let distinct: BTreeSet<&str> = rows.iter().map(|row| row.label.as_str()).collect();
+fn distinct<'a>(labels: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let distinct: BTreeSet<&str> = labels.collect();
     let mut classes: Vec<String> = distinct.into_iter().map(str::to_owned).collect();
     let numbers: Option<Vec<i64>> = classes.iter().map(|class| class.parse().ok()).collect();
     if numbers.is_some() {
@@ -118,12 +118,12 @@ fn seen(label: &str) -> String {
 }
 
 /// `true` if two labels are written alike.
-pub(super) fn looks_like(a: &str, b: &str) -> bool {
+fn looks_like(a: &str, b: &str) -> bool {
     seen(a) == seen(b)
 }
 
 /// What `a` has where `b` has something else, as code points.
-pub(super) fn difference(a: &str, b: &str) -> String {
+fn difference(a: &str, b: &str) -> String {
     let [a, b] = [a, b].map(|text| text.chars().collect::<Vec<_>>());
     let start = a.iter().zip(&b).take_while(|(a, b)| a == b).count();
     let [a, b] = [&a[start..], &b[start..]];
@@ -135,6 +135,16 @@ pub(super) fn difference(a: &str, b: &str) -> String {
         }
     };
     format!("{} where that has {}", points(&a[..a.len() - end]), points(&b[..b.len() - end]))
+}
+
+/// The error of a label `found` that is none of `names`.
+pub(super) fn unknown_label(place: &Place, column: &str, found: &str, names: &[String]) -> Error {
+    let expected = one_of(found, names);
+    let alike = names.iter().find(|class| looks_like(class, found));
+    let alike = alike.map_or_else(String::new, |class| {
+        format!("; it looks like `{class}`: {}", difference(found, class))
+    });
+    anyhow!("{place}, column `{column}`: unknown label `{found}`, expected {expected}{alike}")
 }
 
 /// A note for every class that is written like an earlier one.
@@ -189,7 +199,8 @@ mod tests {
     fn too_many_labels_are_counted_before_they_are_compared() {
         let labels = (0..200_000).map(|i| format!("{i}.50")).chain(["7.5".to_owned()]).collect();
         let (file, columns) = (Path::new("prices.csv"), TextColumns::default());
-        let error = classes(file, &columns, &[], Some(labels)).unwrap_err().to_string();
+        let error =
+            classes(file, &columns, std::iter::empty(), Some(labels)).unwrap_err().to_string();
         assert_eq!(
             error,
             "`prices.csv`, column `label`: 200001 distinct labels, expected 2 to 1000; for numbers to be predicted pass \
@@ -197,7 +208,7 @@ mod tests {
         );
         let error = |labels: &[&str]| {
             let labels = labels.iter().map(|label| (*label).to_owned()).collect();
-            classes(file, &columns, &[], Some(labels)).unwrap_err().to_string()
+            classes(file, &columns, std::iter::empty(), Some(labels)).unwrap_err().to_string()
         };
         assert!(error(&["0", "x", "-0"]).contains("labels `0` and `-0` are one number"));
         assert!(error(&["7.50", "7.5"]).contains("labels `7.50` and `7.5` are one number"));

@@ -41,26 +41,44 @@ pub struct TextColumns {
     /// Typed questions about the text, which is their state; the label holds their targets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub questions: Option<String>,
+    /// Separator of the labels in the cell of a row with several; a list needs none. `None` where a row has one label.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub separator: Option<String>,
+    /// Columns of a label each, which have 1 or 0; none where labels are in one column.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub labels: Vec<String>,
 }
 
 impl Default for TextColumns {
     fn default() -> Self {
         let label = Some(LABELS[0].to_owned());
-        Self { text: TEXTS[0].to_owned(), pair: None, label, choices: Vec::new(), questions: None }
+        Self::new(TEXTS[0].to_owned(), label)
     }
 }
 
 impl TextColumns {
+    /// Single texts with one label.
+    fn new(text: String, label: Option<String>) -> Self {
+        Self {
+            text,
+            pair: None,
+            label,
+            choices: Vec::new(),
+            questions: None,
+            separator: None,
+            labels: Vec::new(),
+        }
+    }
+
     pub fn usual_questions() -> Self {
         let [text, label, choices] = [QUESTION, ANSWER, CHOICES].map(str::to_owned);
-        Self { text, pair: None, label: Some(label), choices: vec![choices], questions: None }
+        Self { choices: vec![choices], ..Self::new(text, Some(label)) }
     }
 
     /// Those of the rows of decision models: `state`, `questions` and `targets`.
     pub fn decisions() -> Self {
         let [text, questions, label] = DECISIONS.map(str::to_owned);
-        let (label, choices) = (Some(label), Vec::new());
-        Self { text, pair: None, label, choices, questions: Some(questions) }
+        Self { questions: Some(questions), ..Self::new(text, Some(label)) }
     }
 
     /// The same columns, but for those that are given.
@@ -80,6 +98,8 @@ impl TextColumns {
             label: label.or(self.label),
             questions: self.questions.map(|own| choices.first().cloned().unwrap_or(own)),
             choices: if has_own { self.choices } else { choices },
+            separator: self.separator,
+            labels: self.labels,
         }
     }
 
@@ -92,8 +112,14 @@ impl TextColumns {
         ];
         let several = self.choices.iter().chain(&self.questions);
         let choices = several.map(|column| (Some(column), "choice-columns"));
+        let labels = self.labels.iter().map(|column| (Some(column), "label-columns"));
         let is_absent = |column: &String| !names.contains(column);
-        match single.into_iter().chain(choices).find(|(c, _)| c.is_some_and(is_absent)) {
+        match single
+            .into_iter()
+            .chain(choices)
+            .chain(labels)
+            .find(|(c, _)| c.is_some_and(is_absent))
+        {
             Some((Some(column), option)) => Err(absent(file, column, names, option)),
             _ => Ok(()),
         }
@@ -106,7 +132,7 @@ impl TextColumns {
 
     pub(crate) fn names(&self) -> Vec<&str> {
         let single = [Some(&self.text), self.pair.as_ref(), self.label.as_ref()];
-        let several = self.choices.iter().chain(&self.questions);
+        let several = self.choices.iter().chain(&self.questions).chain(&self.labels);
         single.into_iter().flatten().chain(several).map(String::as_str).collect()
     }
 }
@@ -206,6 +232,10 @@ pub struct NamedColumns {
     pub pair: Option<String>,
     pub label: Option<String>,
     pub choices: Vec<String>,
+    /// Separator of several labels in one cell.
+    pub separator: Option<String>,
+    /// Columns of a label each.
+    pub labels: Vec<String>,
     pub texts: NamedTexts,
 }
 
@@ -254,7 +284,9 @@ impl NamedColumns {
         names: &[String],
         classifies: bool,
     ) -> Result<(Columns, Option<String>)> {
-        let classifies = classifies || self.pair.is_some() || !self.choices.is_empty();
+        let has_several = self.separator.is_some() || !self.labels.is_empty();
+        let classifies =
+            classifies || self.pair.is_some() || !self.choices.is_empty() || has_several;
         match self.texts.columns() {
             Some(_) if classifies => bail!(
                 "columns of a language model cannot be combined with `--labels`, `--pair-column`, `--choice-columns`, `--template`, `--answers` or `--regression`"
@@ -264,6 +296,7 @@ impl NamedColumns {
         }
         let is_named = self.text.is_some() || self.label.is_some() || self.pair.is_some();
         if !is_named
+            && !has_several
             && self.choices.is_empty()
             && DECISIONS.into_iter().all(|name| has(names, name))
         {
@@ -296,13 +329,21 @@ impl NamedColumns {
         let (text, label) =
             if choices.is_empty() { (TEXTS[0], LABELS[0]) } else { (QUESTION, ANSWER) };
         let text = found(self.text.as_ref(), text, &TEXTS, ("text", file), names)?;
-        let label = found(self.label.as_ref(), label, &LABELS, ("label", file), names)?;
+        let label = match &*self.labels {
+            [] => Some(found(self.label.as_ref(), label, &LABELS, ("label", file), names)?),
+            _ => None,
+        };
         let taken: Vec<String> =
-            [&text, &label].into_iter().filter_map(|(_, n)| n.clone()).collect();
+            [&text].into_iter().chain(&label).filter_map(|(_, n)| n.clone()).collect();
         let note = (!taken.is_empty()).then(|| format!("`{}`: {}", file.display(), listed(&taken)));
-        let (text, label) = (text.0, Some(label.0));
-        let pair = self.pair.clone();
-        Ok((TextColumns { text, pair, label, choices, questions: None }, note))
+        let columns = TextColumns {
+            pair: self.pair.clone(),
+            choices,
+            separator: self.separator.clone(),
+            labels: self.labels.clone(),
+            ..TextColumns::new(text.0, label.map(|(name, _)| name))
+        };
+        Ok((columns, note))
     }
 }
 

@@ -20,6 +20,8 @@ pub enum Label {
     Class(usize),
     /// The share of every class, such as of votes; they sum to 1.
     Shares(Vec<f64>),
+    /// Any number of labels, by their ids in order.
+    Set(Vec<usize>),
     Score(f64),
 }
 
@@ -32,14 +34,14 @@ impl Label {
         }
     }
 
-    /// The share of every one of `classes`; `None` of a score.
+    /// The share of every one of `classes`; `None` of a score and of a set.
     pub(crate) fn shares(&self, classes: usize) -> Option<Vec<f64>> {
         match self {
             Self::Class(id) => Some((0..classes).map(|i| f64::from(i == *id)).collect()),
             Self::Shares(shares) => {
                 Some((0..classes).map(|i| shares.get(i).copied().unwrap_or(0.0)).collect())
             }
-            Self::Score(_) => None,
+            Self::Set(_) | Self::Score(_) => None,
         }
     }
 
@@ -48,7 +50,7 @@ impl Label {
         match self {
             Self::Class(id) => Some(*id),
             Self::Shares(shares) => argmax_rows(shares, shares.len()).ok()?.first().copied(),
-            Self::Score(_) => None,
+            Self::Set(_) | Self::Score(_) => None,
         }
     }
 
@@ -57,13 +59,13 @@ impl Label {
         match self {
             Self::Class(id) => *id = order.iter().position(|old| old == id).unwrap_or(*id),
             Self::Shares(shares) => *shares = order.iter().map(|&old| shares[old]).collect(),
-            Self::Score(_) => {}
+            Self::Set(_) | Self::Score(_) => {}
         }
     }
 
     pub const fn score(&self) -> Option<f64> {
         match self {
-            Self::Class(_) | Self::Shares(_) => None,
+            Self::Class(_) | Self::Shares(_) | Self::Set(_) => None,
             Self::Score(score) => Some(*score),
         }
     }
@@ -284,9 +286,17 @@ impl Dataset {
 
     /// A note on classes without a training row; none for questions, whose classes are letters.
     pub(crate) fn untrained(&self) -> Option<String> {
-        let AnswerSpace::Classes { names } = &self.kind.goal.answers else { return None };
-        let trained: BTreeSet<usize> =
-            self.train.examples.iter().filter_map(|row| row.label.class()).collect();
+        let names = match &self.kind.goal.answers {
+            AnswerSpace::Classes { names } | AnswerSpace::Labels { names } => names,
+            _ => return None,
+        };
+        let mut trained = BTreeSet::new();
+        for row in &self.train.examples {
+            match &row.label {
+                Label::Set(labels) => trained.extend(labels),
+                label => trained.extend(label.class()),
+            }
+        }
         let absent = names
             .iter()
             .enumerate()

@@ -52,6 +52,7 @@ pub(crate) fn labelled_row(input: &Input, label: &Label) -> u64 {
         match label {
             Label::Class(class) => parts.number(*class as f64),
             Label::Shares(shares) => shares.iter().for_each(|&share| parts.number(share)),
+            Label::Set(labels) => labels.iter().for_each(|&label| parts.number(label as f64)),
             Label::Score(score) => parts.number(*score),
         }
     }

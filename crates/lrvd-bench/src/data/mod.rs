@@ -6,7 +6,7 @@
 //! | `hash` | hashes of rows, by which they are recognised in another file |
 //! | `table` | rows of typed values from TSV, CSV, JSON and parquet |
 //! | `published` | a task of the table: its files in a data directory; examples from a file; both splits with notes; the shipped data of the quick profiles |
-//! | `rows`, `columns`, `content`, `classes`, `own` | a user's files: bad rows; columns; texts for a language model; classes; examples |
+//! | `rows`, `columns`, `content`, `classes`, `label_sets`, `own` | a user's files: bad rows; columns; texts for a language model; classes; several labels of a row; examples |
 //! | `wording` | how a language model is asked for a class; the prompts of questions with choices |
 //! | `tokens`, `reader` | the tokens of prompts and answers; [`TextReader`]: token ids of any example |
 //! | `batch` | [`TokenExamples`](batch::TokenExamples): batches on the device; [`PreparedTask`] |
@@ -20,6 +20,7 @@ mod columns;
 mod content;
 mod example;
 mod hash;
+mod label_sets;
 mod own;
 mod published;
 mod reader;

@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{anyhow, bail, ensure};
 
-use super::classes::{RawRow, alike, class_name, classes, difference, looks_like, not_missing};
+use super::classes::{RawRow, alike, class_name, classes, not_missing, unknown_label};
 use super::columns::{Columns, ID, LanguageColumns, NamedColumns, TextColumns};
 use super::content::{MEANT, TextRow, content};
 use super::example::drawn_by_class;
-use super::rows::{ReadOptions, Rows};
+use super::label_sets;
+use super::rows::{ReadOptions, Rows, row_id};
 use super::table::{self, Cell, Place, Table};
 use super::{Dataset, Example, Input, Label, Labelled, SourceFile, Split, SplitName, Validation};
 use crate::answers::{
@@ -17,7 +18,7 @@ use crate::answers::{
 };
 use crate::error::Result;
 use crate::task::Goal;
-use crate::text::{one_of, quoted};
+use crate::text::quoted;
 use crate::unused::Unused;
 
 pub type TextSet = Dataset<TextRow, LanguageColumns>;
@@ -126,6 +127,38 @@ impl OwnFiles {
                 let data = Dataset { name, kind, train, validation, validation_split, notes };
                 Ok(Data::Labelled(data))
             }
+            Columns::Labelled(columns)
+                if columns.separator.is_some() || !columns.labels.is_empty() =>
+            {
+                let is_other = *regression || instructions.is_some() || !columns.choices.is_empty();
+                if is_other || labels.is_some() && !columns.labels.is_empty() {
+                    bail!(
+                        "`{}`: rows with several labels have no numbers, choices and instructions, and columns of labels name \
+                         them: leave these options out",
+                        train.display()
+                    );
+                }
+                let name = name.unwrap_or("data").to_owned();
+                let (raw, file) = label_sets::read(&mut rows, table, &columns)?;
+                let names = match &*columns.labels {
+                    [] => {
+                        let found = raw.iter().flat_map(|row| &row.label).map(String::as_str);
+                        classes(train, &columns, found, labels.clone())?
+                    }
+                    columns => columns.to_vec(),
+                };
+                notes.extend(alike(train, &columns, &names));
+                let found = (label_sets::by_id(&mut rows, &names, &columns, raw)?, file);
+                let read = |table| {
+                    let (raw, file) = label_sets::read(&mut rows, table, &columns)?;
+                    Ok((label_sets::by_id(&mut rows, &names, &columns, raw)?, file))
+                };
+                let (train, validation) = splits(train, found, validation, |_| None, read)?;
+                let goal = Goal::new(&name, AnswerSpace::Labels { names });
+                let kind = Labelled { goal, task: None, columns: Some(columns) };
+                let data = Dataset { name, kind, train, validation, validation_split, notes };
+                Ok(Data::Labelled(data))
+            }
             Columns::Labelled(columns) => {
                 self.check_labelled(&columns)?;
                 let name = name.unwrap_or("data");
@@ -143,7 +176,8 @@ impl OwnFiles {
                     if labels.is_none() {
                         raw = not_missing(&mut rows, &columns, raw)?;
                     }
-                    let names = classes(train, &columns, &raw, labels)?;
+                    let found = raw.iter().map(|row| row.label.as_str());
+                    let names = classes(train, &columns, found, labels)?;
                     notes.extend(alike(train, &columns, &names));
                     AnswerSpace::Classes { names }
                 };
@@ -274,6 +308,11 @@ pub(crate) fn read_labelled(
         for row in found.into_iter().flatten() {
             examples.extend(rows.kept(row.answered_by(&goal.answers))?);
         }
+        return Ok(Split::own(SplitName::Validation, file, examples));
+    }
+    if let AnswerSpace::Labels { names } = &goal.answers {
+        let (raw, file) = label_sets::read(rows, table, columns)?;
+        let examples = label_sets::by_id(rows, names, columns, raw)?;
         return Ok(Split::own(SplitName::Validation, file, examples));
     }
     let (raw, file) = raw_rows(rows, table, columns)?;
@@ -444,11 +483,6 @@ fn raw_rows(
     })
 }
 
-/// The row's own id, or its number.
-fn row_id(row: &table::Row, number: usize) -> Result<String> {
-    Ok(row.id(&[&[ID]])?.unwrap_or_else(|| number.to_string()))
-}
-
 impl Input {
     pub(crate) fn of(row: &table::Row, columns: &TextColumns) -> Result<Self> {
         let text = |column: &String| row.text(&[column]).map(str::to_owned);
@@ -531,16 +565,10 @@ fn labelled(
             Some(score) => Ok(Label::Score(score)),
             None => bail!("{place}, column `{column}`: `{found}` is not a finite number"),
         },
-        _ => ids.get(found.as_str()).map(|&id| Label::Class(id)).ok_or_else(|| {
-            let expected = one_of(&found, &names);
-            let alike = names.iter().find(|class| looks_like(class, &found));
-            let alike = alike.map_or_else(String::new, |class| {
-                format!("; it looks like `{class}`: {}", difference(&found, class))
-            });
-            anyhow!(
-                "{place}, column `{column}`: unknown label `{found}`, expected {expected}{alike}"
-            )
-        }),
+        _ => match ids.get(found.as_str()) {
+            Some(&id) => Ok(Label::Class(id)),
+            None => Err(unknown_label(place, &column, &found, &names)),
+        },
     };
     let mut examples = Vec::with_capacity(raw.len());
     for Example { id, place, input, label: found } in raw {

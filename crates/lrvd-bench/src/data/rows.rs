@@ -1,5 +1,6 @@
 //! How the rows of a user's file are read: keys that are left out, and rows that cannot be used.
 
+use super::columns::ID;
 use super::table::{BadRow, Row, SourceFile, Table};
 use crate::error::{Error, Result};
 use crate::unused::Unused;
@@ -108,4 +109,9 @@ impl Rows<'_> {
             }
         }
     }
+}
+
+/// The row's own id, or its number.
+pub(super) fn row_id(row: &Row, number: usize) -> Result<String> {
+    Ok(row.id(&[&[ID]])?.unwrap_or_else(|| number.to_string()))
 }

@@ -308,6 +308,9 @@ fn config(backbone: &Backbone, info: Option<&Description>, untied: bool) -> Resu
     if has_head {
         let (names, kind) = match info.map(|info| &info.goal.answers) {
             None | Some(AnswerSpace::Score) => (vec!["LABEL_0".to_owned()], "regression"),
+            Some(answers @ AnswerSpace::Labels { .. }) => {
+                (answers.names(), "multi_label_classification")
+            }
             Some(answers) => (answers.names(), "single_label_classification"),
         };
         let ids = || names.iter().enumerate();

@@ -51,6 +51,15 @@ fn differences(info: Option<&Description>, to_peft: bool) -> Vec<String> {
             wording.describe()
         ));
     }
+    if let AnswerSpace::Labels { .. } = info.goal.answers {
+        let thresholds = info.thresholds.of(0, info.goal.answers.width());
+        let thresholds: Vec<String> = thresholds.iter().map(|t| format!("{t:.3}")).collect();
+        found.push(format!(
+            "labels are independent (`problem_type=\"multi_label_classification\"`): other programs must take the sigmoid of every \
+             logit, and give a label from its threshold on ({})",
+            thresholds.join(", ")
+        ));
+    }
     if let Some(temperature) = info.temperatures.by_draws.get(&0) {
         found.push(format!(
             "the fitted temperature is not in the weights: other programs must divide logits by {temperature:.4} for the \

@@ -329,6 +329,11 @@ impl MethodName {
         !self.tempered && matches!(form, MethodForm::Single { language: true, .. })
     }
 
+    /// `true` if it learns several labels of a row: its loss is the likelihood of any targets.
+    pub fn is_for_labels(self) -> bool {
+        matches!(self.entry().form, MethodForm::Single { language: true, .. })
+    }
+
     /// The statistic at or above which a direction is noise and removed, where ranks are cut by it.
     pub fn threshold(self, config: &Config) -> Option<f64> {
         let can = self.can();

@@ -4,6 +4,7 @@
 //! cross-entropy against the shares of soft labels; one number for every number of draws. With draws, `T` divides the logarithm
 //! of the averaged probabilities. A prior holds `T` the nearer to 1 the fewer examples there are; fewer than
 //! [`FEWEST_ROWS`](lrvd_core::baselines::temperature::FEWEST_ROWS) give none ([`shrunk_temperature`]). A score has no temperature.
+//! Several labels share one temperature, to which every label of every row is a case of two classes, present and absent.
 //!
 //! Source: Guo et al. 2017, arXiv:1706.04599.
 
@@ -49,19 +50,28 @@ impl Temperatures {
         if data.is_regression()? {
             return Ok(Self::default());
         }
-        let Targets::Classes(shares) = data.holdout.all_targets()? else {
-            return Ok(Self::default());
+        let targets = data.holdout.all_targets()?;
+        let (rows, shares) = match &targets {
+            Targets::Classes(shares) => (targets.rows(), values(shares.clone())),
+            Targets::Labels(present) => {
+                let present = values(present.clone());
+                (targets.rows(), present.iter().flat_map(|&y| [y, 1.0 - y]).collect())
+            }
+            Targets::Scores(_) | Targets::Tokens { .. } => return Ok(Self::default()),
         };
-        let [rows, _] = shares.dims();
         let mut by_draws = BTreeMap::new();
         if rows < FEWEST_ROWS {
             return Ok(Self { rows, by_draws });
         }
-        let shares = values(shares);
         let model = model.clone().valid();
         let inputs = data.inputs(data.holdout);
         for draws in std::iter::once(0).chain(draws.iter().copied()) {
-            let found = fitted(method.predict(&model, &inputs.drawn(draws))?, &shares)?;
+            let logits = method.predict(&model, &inputs.drawn(draws))?;
+            let logits = match targets {
+                Targets::Labels(_) => logits.per_label(),
+                _ => logits,
+            };
+            let found = fitted(logits, &shares)?;
             by_draws.extend(found.map(|temperature| (draws, temperature)));
         }
         Ok(Self { rows, by_draws })

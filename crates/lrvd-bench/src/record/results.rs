@@ -489,8 +489,11 @@ pub struct PredictionLine {
     /// Its row in another file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub row: Option<usize>,
-    /// The right answer: class index, or score for regression.
+    /// The right answer: class index, or score for regression; not a number where there are several.
     pub label: f64,
+    /// The right labels of a row with several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub labels: Option<Vec<usize>>,
     /// By number of posterior draws: class probabilities in label order, or the one predicted score.
     #[serde(with = "real")]
     pub probs: BTreeMap<u32, Vec<f64>>,

@@ -481,6 +481,7 @@ mod tests {
         }
         // Of a regression, its correlation: numpy.corrcoef.
         let line = |(p, label): (f64, f64)| PredictionLine {
+            labels: None,
             id: String::new(),
             line: None,
             row: None,

@@ -15,6 +15,6 @@ pub(crate) use folder::{
 };
 pub(crate) use outcome::{ByDraws, Finished, LAST_PREDICTIONS, summary};
 pub(crate) use settings::{RowSettings, TrainSettings, is_run_on_texts};
-pub(crate) use start::{Run, RunPlace, RunStart};
+pub(crate) use start::{NO_CASCADE, Run, RunPlace, RunStart};
 pub use start::{RunState, fit};
 pub(crate) use trained::trained;

@@ -247,7 +247,8 @@ pub(super) fn evaluate(
     } else {
         let (examples, mut model) = (context.examples(&task.validation), model.clone());
         task.unit.convert(LabelUnit::default(), &mut model);
-        score_draws(&method.predict(&model, &context.inputs(&examples))?, task)?.metrics
+        let logits = method.predict(&model, &context.inputs(&examples))?;
+        score_draws(&task.goal.answers.class_logits(logits), task)?.metrics
     };
     let standard = metrics.standard.values().next().copied().flatten();
     let found = [("accuracy", metrics.accuracy), ("standard", standard), ("nll", metrics.nll)];
@@ -299,6 +300,7 @@ fn answers(
             return Ok(());
         }
         let logits = method.predict(model, &inputs.drawn(asked))?;
+        let logits = task.goal.answers.class_logits(logits);
         let logits = temperatures.soften(logits, asked)?;
         let took = begun.elapsed().as_secs_f64();
         for &draws in kept {

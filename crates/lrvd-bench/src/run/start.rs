@@ -43,6 +43,9 @@ pub(crate) struct RunStart<'a> {
     pub device: &'a Device,
 }
 
+/// The error of a cascade over several labels.
+pub(crate) const NO_CASCADE: &str = "`cascade` compares the two most probable classes, and the answers are labels that are independent of each other";
+
 pub type RunState = train::Run<AutoModel, DynMethod>;
 
 pub(crate) struct Run<'a> {
@@ -113,6 +116,11 @@ impl RunStart<'_> {
     fn check_policy(&self, model: &AutoModel, method: &DynMethod) -> Burn<()> {
         let (config, task, policy) = (self.config, self.task, self.config.prediction);
         let (draws, first) = (self.method.draws(config), task.validation.first());
+        if policy.cascade.is_some()
+            && let AnswerSpace::Labels { .. } = task.goal.answers
+        {
+            return Err(lrvd_burn::Error::other(NO_CASCADE));
+        }
         let (Some(setting), Some(first)) = (policy.needs_draws(), first) else { return Ok(()) };
         let Some(&draws) = draws.iter().max() else { return Ok(()) };
         let examples = task.examples(std::slice::from_ref(first), self.device);
@@ -157,7 +165,7 @@ impl<'a> Run<'a> {
         let (held, all) = (holdout.len(), train.len() + holdout.len());
         // Numbers and texts have no class.
         let drawn = match self.task.goal.answers {
-            AnswerSpace::Score | AnswerSpace::Tokens => "at random",
+            AnswerSpace::Labels { .. } | AnswerSpace::Score | AnswerSpace::Tokens => "at random",
             _ => "by class",
         };
         let searched = || {

@@ -163,29 +163,39 @@ impl fmt::Display for Choice {
     }
 }
 
+/// Cross-entropy of every row of `logits` against its `shares` at the temperature that minimises its mean, nats.
+fn nll_at_best_temperature(mut logits: Prediction, shares: &[f64]) -> Result<Vec<f64>, Error> {
+    let fit = temperature_scaling(&logits.values, logits.width, shares);
+    let temperature = fit.map_err(Error::other)?.temperature;
+    logits.values.iter_mut().for_each(|logit| *logit /= temperature);
+    let logs = log_softmax(&logits.values, logits.width)?;
+    let row = |(logs, expected): (&[f64], &[f64])| {
+        let weighted = logs.iter().zip(expected).filter(|(_, w)| **w != 0.0);
+        -weighted.map(|(log, w)| log * w).sum::<f64>()
+    };
+    Ok(logs.chunks(logits.width).zip(shares.chunks(logits.width)).map(row).collect())
+}
+
 /// The loss of every row at the first member: of scores the squared error over the variance of the labels of all rows, else the
-/// negative log-likelihood (of soft labels the cross-entropy against their shares) in nats at the temperature that minimises its
+/// negative log-likelihood (of soft labels the cross-entropy against their shares, of several labels its sum over them) in nats at the temperature that minimises its
 /// mean, from 0.01 to 100.
 ///
 /// The confidence of a model is one number, which can be fitted afterwards: models are compared by what is left. Where
 /// the loss has no minimum, because every answer is right or the logits contradict the labels, the temperature is the bound
 /// that the search runs into.
 pub fn calibrated_losses(logits: &Prediction, targets: &Targets) -> Result<HeldOutLosses, Error> {
-    let mut first = logits.first(1);
+    let first = logits.first(1);
     match targets {
         Targets::Classes(shares) => {
-            let expected = values(shares.clone());
-            let fit = temperature_scaling(&first.values, first.width, &expected);
-            let temperature = fit.map_err(Error::other)?.temperature;
-            first.values.iter_mut().for_each(|logit| *logit /= temperature);
-            let logs = log_softmax(&first.values, first.width)?;
-            let row = |(logs, expected): (&[f64], &[f64])| {
-                let weighted = logs.iter().zip(expected).filter(|(_, w)| **w != 0.0);
-                -weighted.map(|(log, w)| log * w).sum::<f64>()
-            };
-            let pairs = logs.chunks(first.width).zip(expected.chunks(first.width));
-            let (rows, measure) = (pairs.map(row).collect(), LossMeasure::BestTemperature);
-            Ok(HeldOutLosses { rows, measure })
+            let rows = nll_at_best_temperature(first, &values(shares.clone()))?;
+            Ok(HeldOutLosses { rows, measure: LossMeasure::BestTemperature })
+        }
+        Targets::Labels(present) => {
+            let present = values(present.clone());
+            let shares: Vec<f64> = present.iter().flat_map(|&y| [y, 1.0 - y]).collect();
+            let by_label = nll_at_best_temperature(first.per_label(), &shares)?;
+            let rows = by_label.chunks(first.width).map(|labels| labels.iter().sum()).collect();
+            Ok(HeldOutLosses { rows, measure: LossMeasure::BestTemperature })
         }
         Targets::Scores(scores) => {
             let (measure, unit) = match targets.variance() {

@@ -37,6 +37,8 @@ pub trait Model: NamedModule + Module {
 pub enum Targets {
     /// Shares of the classes, one-hot where a row has one class, `[rows, classes]`.
     Classes(Tensor<2>),
+    /// Shares of labels that are there or not, independent of each other, `[rows, labels]`: 1 where a row has the label.
+    Labels(Tensor<2>),
     /// Scores, `[rows, 1]`.
     Scores(Tensor<2>),
     /// Tokens that a language model should predict, any number of them for a row.
@@ -52,7 +54,7 @@ impl Targets {
     /// Number of examples.
     pub fn rows(&self) -> usize {
         match self {
-            Self::Classes(values) | Self::Scores(values) => values.dims()[0],
+            Self::Classes(values) | Self::Labels(values) | Self::Scores(values) => values.dims()[0],
             Self::Tokens { per_row, .. } => per_row.len(),
         }
     }
@@ -61,7 +63,7 @@ impl Targets {
     /// each token. The logits have as many rows.
     pub fn answers(&self) -> usize {
         match self {
-            Self::Classes(values) | Self::Scores(values) => values.dims()[0],
+            Self::Classes(values) | Self::Labels(values) | Self::Scores(values) => values.dims()[0],
             Self::Tokens { ids, .. } => ids.dims()[0],
         }
     }
@@ -93,6 +95,7 @@ impl Targets {
     fn select(&self, indices: &[usize]) -> Self {
         match self {
             Self::Classes(one_hot) => Self::Classes(select(one_hot, indices)),
+            Self::Labels(present) => Self::Labels(select(present, indices)),
             Self::Scores(scores) => Self::Scores(select(scores, indices)),
             Self::Tokens { ids, per_row } => {
                 let start = |index: usize| per_row[..index].iter().sum::<usize>();
@@ -110,6 +113,7 @@ impl Targets {
 ///
 /// ```text
 /// classes:  −Σ_n ln softmax(z_n)[y_n]          nats
+/// labels:   −Σ_n Σ_k [y_nk ln σ(z_nk) + (1 − y_nk) ln σ(−z_nk)]    nats: binary cross-entropy, summed over the labels
 /// scores:    Σ_n (z_n − y_n)²                  the squared error of the reference implementation
 /// tokens:   −Σ_n ln softmax(z_n)[y_n]          nats; n runs over all tokens of all rows
 /// ```
@@ -117,6 +121,10 @@ pub fn negative_log_likelihood(logits: Tensor<2>, targets: &Targets) -> Tensor<1
     match targets {
         Targets::Classes(one_hot) => {
             (activation::log_softmax(logits, 1) * one_hot.clone()).sum().neg()
+        }
+        // ln σ(z) = z + ln σ(−z), so that one logarithm serves both terms.
+        Targets::Labels(present) => {
+            (activation::log_sigmoid(logits.clone().neg()) + logits * present.clone()).sum().neg()
         }
         Targets::Scores(scores) => (logits - scores.clone()).square().sum(),
         Targets::Tokens { ids, .. } => {

@@ -348,6 +348,23 @@ impl Prediction {
         }
     }
 
+    /// Logits of the presence of every label, `[members, rows · width, 2]`: `z` and 0, whose softmax is `σ(z)` and `σ(−z)`. Each
+    /// label of an example is an example then.
+    #[must_use]
+    pub fn per_label(&self) -> Self {
+        let labels = |draws: &Vec<usize>| {
+            draws.iter().flat_map(|&made| std::iter::repeat_n(made, self.width)).collect()
+        };
+        Self {
+            draws_per_example: self.draws_per_example.as_ref().map(labels),
+            ..Self::new(
+                self.values.iter().flat_map(|&logit| [logit, 0.0]).collect(),
+                self.rows * self.width,
+                2,
+            )
+        }
+    }
+
     /// The answer to every example, as a classifier's: averaged probabilities and their uncertainty.
     pub fn classes(&self) -> Result<Vec<ClassAnswer>, Error> {
         let logs = log_softmax(&self.values, self.width)?;

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use lrvd_core::metrics::{Predictions, mean};
+use lrvd_core::metrics::{LabelSetMetrics, Predictions, mean};
 
 use super::checkpoint::Checkpoints;
 use super::choice::{HeldOutLosses, LossMeasure, calibrated_losses};
@@ -195,6 +195,16 @@ where
                 let predictions = Predictions::new(&probabilities, logits.width, &classes)?;
                 let (accuracy, nll) = (predictions.accuracy(), predictions.nll());
                 ("accuracy", accuracy, vec![("accuracy", accuracy), ("nll", nll)])
+            }
+            Targets::Labels(present) => {
+                let answers = predict()?.per_label().classes()?.into_iter();
+                let probabilities: Vec<f64> = answers.map(|a| a.probabilities[0]).collect();
+                let [_, labels] = present.dims();
+                let present: Vec<bool> =
+                    values(present.clone()).into_iter().map(|y| y > 0.5).collect();
+                let found = LabelSetMetrics::new(&probabilities, &vec![0.5; labels], &present)?;
+                let metrics = vec![("micro_f1", found.micro_f1), ("nll", found.nll)];
+                ("micro_f1", found.micro_f1, metrics)
             }
             Targets::Scores(scores) => {
                 let (found, expected) = (predict()?.scores()?, values(scores.clone()));

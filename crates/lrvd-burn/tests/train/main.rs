@@ -3,6 +3,7 @@
 #![cfg(feature = "flex")]
 #![allow(missing_docs, clippy::unwrap_used)]
 
+mod labels;
 mod resume;
 mod rotation;
 mod run;

@@ -64,6 +64,26 @@ pub(crate) struct ExampleArguments {
     /// Labels in the order of their class ids [default: those of the training file, sorted].
     #[arg(long, value_delimiter = ',', value_name = "A,B", hide_short_help = true, conflicts_with_all = ["task", "regression"])]
     pub(crate) labels: Vec<String>,
+    /// Learn several labels of a row, in a list or in a text with this separator [default separator: `;`].
+    #[arg(
+        long,
+        value_name = "SEPARATOR",
+        num_args = 0..=1,
+        default_missing_value = ";",
+        hide_short_help = true,
+        value_parser = clap::builder::NonEmptyStringValueParser::new(),
+        conflicts_with_all = ["task", "regression", "template", "answers", "readout", "instructions", "choice_columns"]
+    )]
+    pub(crate) multi_label: Option<String>,
+    /// Learn several labels of a row, each of which has a column of 0 and 1, comma-separated.
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "A,B",
+        hide_short_help = true,
+        conflicts_with_all = ["task", "regression", "labels", "label_column", "multi_label", "template", "answers", "readout", "instructions", "choice_columns"]
+    )]
+    pub(crate) label_columns: Vec<String>,
     /// Learn numbers instead of classes.
     #[arg(long, conflicts_with = "task")]
     pub(crate) regression: bool,
@@ -183,6 +203,8 @@ fn named(arguments: &ExampleArguments) -> Result<Named> {
                 pair: given.pair_column,
                 label: given.label_column,
                 choices: given.choice_columns,
+                separator: given.multi_label,
+                labels: given.label_columns,
                 texts: given.texts,
             };
             let files = OwnFiles {

@@ -73,6 +73,13 @@ enum Kind<'a> {
         #[serde(skip_serializing_if = "Option::is_none")]
         abstained: Option<bool>,
     },
+    Labels {
+        /// Labels from their thresholds on.
+        predicted: Vec<&'a str>,
+        probs: &'a [f64],
+        entropy: f64,
+        mutual_information: Option<f64>,
+    },
     Score {
         predicted: f64,
         interval: Option<[f64; 2]>,
@@ -195,6 +202,20 @@ fn shown(answer: &Answer<'_>, labels: &[String], choices: &[String], most: usize
             };
             lines.push(format!("  {predicted:.4}{interval}{spread}"));
         }
+        Kind::Labels { predicted, probs, .. } => {
+            lines.push(match &predicted[..] {
+                [] => "  no label".to_owned(),
+                given => format!("  {}", given.join(", ")),
+            });
+            let mut ranked: Vec<(&String, f64)> =
+                labels.iter().zip(probs.iter().copied()).collect();
+            ranked.sort_by(|a, b| b.1.total_cmp(&a.1));
+            ranked.truncate(most);
+            let width = ranked.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
+            lines.extend(
+                ranked.iter().map(|(name, p)| format!("  {name:width$}  {:5.1} %", 100.0 * p)),
+            );
+        }
         Kind::Class { probs, entropy, mutual_information, abstained, .. } => {
             if *abstained == Some(true) {
                 lines.push("  no answer is given: the entropy is above the threshold".to_owned());
@@ -305,6 +326,15 @@ fn answer<'a>(
         &RowAnswer::Score { score, interval, draws_deviation } => {
             let interval_level = interval.map(|_| Intervals::LEVEL);
             (Kind::Score { predicted: score, interval, interval_level, draws_deviation }, draws)
+        }
+        RowAnswer::Labels { probabilities, given, entropy, mutual_information, draws } => {
+            let kind = Kind::Labels {
+                predicted: given.iter().map(|&label| labels[label].as_str()).collect(),
+                probs: probabilities,
+                entropy: *entropy,
+                mutual_information: *mutual_information,
+            };
+            (kind, *draws)
         }
         RowAnswer::Class { probabilities, class, entropy, mutual_information, draws } => {
             let abstained = limit.map(|limit| limit.contains(probabilities, *entropy));

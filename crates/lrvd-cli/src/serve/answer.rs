@@ -13,6 +13,7 @@ use serde::{Serialize, Serializer};
 #[serde(untagged)]
 pub(super) enum Answer {
     Class(ClassAnswer),
+    Labels(LabelsAnswer),
     Score(ScoreAnswer),
     #[schemars(skip)]
     Text(Continuation),
@@ -41,6 +42,23 @@ pub(super) struct ClassAnswer {
     mutual_information: Option<f64>,
     /// Whether the answer is withheld because of the threshold; null where there is none.
     abstained: Option<bool>,
+    /// How many draws the answer is averaged over; 0 at the mean of the posterior.
+    draws: usize,
+}
+
+/// Of a model that gives several labels.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct LabelsAnswer {
+    /// Labels whose probability is at or above their threshold; there may be none.
+    predicted: Vec<String>,
+    /// Of each label, in the model's order. They are independent of each other. Averaged over the draws.
+    #[serde(serialize_with = "in_order")]
+    #[schemars(with = "BTreeMap<String, f64>")]
+    probabilities: Vec<(String, f64)>,
+    /// Sum over the labels, nats.
+    entropy: f64,
+    /// Sum over the labels of that between label and weights, nats; null without draws.
+    mutual_information: Option<f64>,
     /// How many draws the answer is averaged over; 0 at the mean of the posterior.
     draws: usize,
 }
@@ -88,6 +106,15 @@ impl Answer {
                 draws_deviation,
                 draws,
             }),
+            RowAnswer::Labels { probabilities, given, entropy, mutual_information, draws } => {
+                Self::Labels(LabelsAnswer {
+                    predicted: given.iter().map(|&label| labels[label].clone()).collect(),
+                    probabilities: labels.iter().cloned().zip(probabilities).collect(),
+                    entropy,
+                    mutual_information,
+                    draws,
+                })
+            }
             RowAnswer::Class { probabilities, class, entropy, mutual_information, draws } => {
                 let abstained = withheld.map(|those| those.contains(&probabilities, entropy));
                 let given = |names: &[String]| {
@@ -113,7 +140,7 @@ impl Answer {
     pub(super) fn texts(&self) -> usize {
         match self {
             Self::Decided(all) => all.iter().flatten().count(),
-            Self::Class(_) | Self::Score(_) | Self::Text(_) => 1,
+            Self::Class(_) | Self::Labels(_) | Self::Score(_) | Self::Text(_) => 1,
         }
     }
 
@@ -122,7 +149,7 @@ impl Answer {
         match self {
             Self::Class(answer) => usize::from(answer.abstained == Some(true)),
             Self::Decided(all) => all.iter().flatten().filter(|answer| answer.abstained).count(),
-            Self::Score(_) | Self::Text(_) => 0,
+            Self::Labels(_) | Self::Score(_) | Self::Text(_) => 0,
         }
     }
 }

@@ -218,6 +218,7 @@ impl Model {
 pub(super) enum Kind {
     Classes,
     Choices,
+    Labels,
     Scores,
     Texts,
     Decisions,
@@ -271,6 +272,7 @@ impl Card {
                     Kind::Decisions => "answers typed questions",
                     Kind::Choices => "answers questions with choices",
                     Kind::Scores => "predicts a number",
+                    Kind::Labels => "labels texts",
                     Kind::Classes | Kind::Texts => "classifies texts",
                 },
             ),
@@ -350,6 +352,7 @@ impl ClassifierCard {
         let kind = match answers {
             AnswerSpace::Questions { .. } => Kind::Decisions,
             AnswerSpace::Choice { .. } => Kind::Choices,
+            AnswerSpace::Labels { .. } => Kind::Labels,
             AnswerSpace::Score => Kind::Scores,
             AnswerSpace::Tokens => Kind::Texts,
             AnswerSpace::Classes { .. } | AnswerSpace::Question { .. } => Kind::Classes,
