@@ -10,11 +10,9 @@ mod bench;
 mod check;
 mod device;
 mod forward;
-mod jevcompat;
 mod outside;
-mod page;
 mod process;
-mod served;
+mod script;
 mod test;
 mod tidy;
 mod workspace;
@@ -120,14 +118,16 @@ enum Command {
     ///
     /// Trains a model on typed questions with a posterior and a temperature, serves it with and without a key, at the
     /// posterior mean and with 10 draws, and runs `jevcompat`, `typesafe-sdk` and `openai` against each server. Prints a table,
-    /// and the requirements that were not met: then the exit status is 1. The packages are installed into
-    /// `target/jevcompat`, with the versions of xtask/python/jevcompat.txt.
-    Jevcompat(jevcompat::Options),
+    /// and the requirements that were not met: then the exit status is 1. ARGS are those of xtask/python/conformance.py.
+    #[command(disable_help_flag = true)]
+    Jevcompat(Passed),
     /// The form for typed questions of the page of `lrvd serve`, in a headless Chromium (Debian: chromium).
     ///
     /// Fills in and sends the form by the keyboard, for each type of question, with and without a key, and compares the
-    /// verdict, confidence, entropy, threshold and probabilities on the page with the server's answer.
-    PageTest(page::Options),
+    /// verdict, confidence, entropy, threshold and probabilities on the page with the server's answer. ARGS are those of
+    /// xtask/python/page_test.py.
+    #[command(disable_help_flag = true)]
+    PageTest(Passed),
 }
 
 /// Arguments for another program.
@@ -152,8 +152,8 @@ fn main() -> ExitCode {
         Command::CudaTest(Passed { arguments }) => done(device::test("cuda", &arguments)),
         Command::GpuBench(options) => device::bench(&options),
         Command::SlurmTest { program } => done(test::slurm(program.as_deref())),
-        Command::Jevcompat(options) => jevcompat::run(&options),
-        Command::PageTest(options) => page::run(&options),
+        Command::Jevcompat(Passed { arguments }) => script::run("conformance", &arguments),
+        Command::PageTest(Passed { arguments }) => script::run("page_test", &arguments),
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("error: {error:#}");
@@ -186,8 +186,10 @@ mod tests {
             let name = command.get_name();
             let asked = Arguments::try_parse_from(["xtask", name, "--help"]);
             match name {
-                // The CLI prints its own.
-                "glue" | "reasoning" | "lrvd" => assert!(asked.is_ok(), "{name}"),
+                // The CLI and the scripts print theirs.
+                "glue" | "reasoning" | "lrvd" | "jevcompat" | "page-test" => {
+                    assert!(asked.is_ok(), "{name}")
+                }
                 _ => assert_eq!(asked.map_err(|e| e.kind()).err(), Some(ErrorKind::DisplayHelp)),
             }
         }
