@@ -302,10 +302,9 @@ impl MethodName {
             // MC dropout draws thinnings of one set.
             (Family::Ensemble, _) if draws => "weights",
             (Family::Ensemble, _) => "several sets of weights",
-            (Family::Variance, _) => "weights, variances",
             (Family::PostHoc, _) => "weights, then a distribution",
             (Family::LowRank, true) => "weights, variances, ranks",
-            (Family::LowRank, false) => "weights, variances",
+            (Family::Variance, _) | (Family::LowRank, false) => "weights, variances",
         }
     }
 

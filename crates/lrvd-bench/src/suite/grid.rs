@@ -238,12 +238,13 @@ impl SuiteOptions {
     }
 
     /// Returns an error for the paper profile without data, and for the quick one without data of a task that is not shipped.
-    pub(super) fn check_data(&self) -> Result<()> {
+    /// `profile` is that of the command; the profile of an arm is `paper`, also with generated data.
+    pub(super) fn check_data(&self, profile: Profile) -> Result<()> {
         let (own, files) = match self.suite {
             Suite::Glue => (&shipped::GLUE, "CoLA, MNLI, MRPC, QNLI, QQP, RTE and SST-2"),
             Suite::Reasoning => (&shipped::REASONING, "WinoGrande, ARC, OpenBookQA and BoolQ"),
         };
-        match (self.profile, &self.data_dir) {
+        match (profile, &self.data_dir) {
             (_, Some(_)) => Ok(()),
             (Profile::Quick, None) => self.tasks.iter().try_for_each(|task| own.check(task.name())),
             (Profile::Paper, None) => bail!(

@@ -22,6 +22,7 @@ use crate::error::Result;
 use crate::io::{
     JsonLayout, create_dir, read_lines, read_versioned, sha256_text, write_json, write_json_lines,
 };
+use crate::memory::Sizes;
 use crate::record::{ModelRecord, TaskData};
 use crate::run::{CLAIMS_DIR, file_hashes};
 use crate::settings::Config;
@@ -64,9 +65,24 @@ pub(super) struct Experiment {
 }
 
 impl Experiment {
+    /// Sets place, steps, memory and ids of its `runs`.
+    pub(super) fn complete(
+        &self,
+        runs: &mut [PlannedRun],
+        place: usize,
+        sizes: &Sizes,
+    ) -> Result<()> {
+        for run in &mut *runs {
+            run.experiment = place;
+            run.measure(&self.config, sizes)?;
+        }
+        self.identify(runs);
+        Ok(())
+    }
+
     /// Replaces the provisional ids of its `runs` by hashes of everything that they depend on: the settings but the lists that may
     /// grow, the files of their task, and not the places of files, which count by their content.
-    pub(super) fn identify(&self, runs: &mut [PlannedRun]) {
+    fn identify(&self, runs: &mut [PlannedRun]) {
         let hash = |run: &PlannedRun| {
             let mut settings = self.settings.clone();
             if let Some(settings) = settings.as_object_mut() {

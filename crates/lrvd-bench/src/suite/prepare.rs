@@ -2,7 +2,6 @@
 //! before the first run. An error leaves no output folder.
 
 use std::collections::BTreeMap;
-use std::rc::Rc;
 
 use burn::tensor::Device;
 use minijinja::context;
@@ -26,6 +25,7 @@ use crate::record::ModelRecord;
 use crate::report::Published;
 use crate::run::{OutputFolder, RunStart};
 use crate::settings::Config;
+use crate::task::Task;
 use crate::text::{grouped, templates};
 
 /// A plan in its output folder, with the model and the data that were read to make it.
@@ -58,9 +58,7 @@ pub(super) fn start(
 ) -> Result<Started> {
     let mut all = experiments(options, arms)?;
     for own in &all {
-        // The profile of an arm is `paper`, also with generated data.
-        let with_data = SuiteOptions { profile: options.profile, ..own.clone() };
-        with_data.check_data().map_err(|error| own.in_arm(error))?;
+        own.check_data(options.profile).map_err(|error| own.in_arm(error))?;
     }
     options.compare.as_deref().map(Published::read).transpose()?;
     let profile = all[0].profile;
@@ -97,15 +95,15 @@ pub(super) fn start(
         if let Some(note) = without_adapter(own, &config) {
             sink(&Event::Note(note));
         }
-        let mut loaded: Vec<Rc<ReadyTask>> = Vec::new();
-        for &task in &own.tasks {
+        let read = |&task: &Task| {
             let load = || load(task, &data_dir, &backbone, &config, own.profile);
-            let found = tasks.get(place, task, load).map_err(in_arm)?;
-            let note = &found.data.note;
+            tasks.get(place, task, load).map_err(in_arm)
+        };
+        let loaded = own.tasks.iter().map(read).collect::<Result<Vec<_>>>()?;
+        for (task, note) in loaded.iter().map(|found| (found.task, &found.data.note)) {
             if !note.is_empty() {
                 sink(&Event::Note(format!("{}: {note}", task.display_name())));
             }
-            loaded.push(found);
         }
         let mut own_runs = experiment_runs(own)?;
         if let (Some(device), Some(task)) = (device, loaded.first()) {
@@ -130,20 +128,15 @@ pub(super) fn start(
             config,
         };
         let sizes = Sizes::new(&backbone.architecture, &experiment.config);
-        for run in &mut own_runs {
-            run.experiment = place;
-            run.measure(&experiment.config, &sizes).map_err(in_arm)?;
-        }
-        experiment.identify(&mut own_runs);
+        experiment.complete(&mut own_runs, place, &sizes).map_err(in_arm)?;
         runs.extend(own_runs);
         experiments.push(experiment);
     }
     number(&mut runs);
     top.begin(&whole)?;
     top.warnings().into_iter().for_each(|text| sink(&Event::Note(text)));
-    for (folder, experiment) in folders.iter_mut().zip(&experiments) {
-        folder.begin(&experiment.settings)?;
-    }
+    let mut places = folders.iter_mut().zip(&experiments);
+    places.try_for_each(|(folder, experiment)| folder.begin(&experiment.settings))?;
     let plan = Plan {
         schema_version: SCHEMA,
         suite: options.suite,
