@@ -234,28 +234,21 @@ impl Examples for TokenExamples<'_> {
 
     fn targets(&self, indices: &[usize]) -> Burn<Targets> {
         let picked = picked(self.examples, indices)?;
-        if picked[0].answer.label().is_none() {
+        let Some(first) = picked[0].answer.label() else {
             return self.tokens(&picked, indices);
-        }
-        let targets: fn(Tensor<2>) -> Targets = match picked[0].answer {
-            Answer::Label(Label::Score(_)) => Targets::Scores,
-            Answer::Label(Label::Set(_)) => Targets::Labels,
-            _ => Targets::Classes,
         };
-        let first = picked[0].answer.label().map(std::mem::discriminant);
-        let is_class = |label: &Label| matches!(label, Label::Class(_) | Label::Shares(_));
-        let all_classes = picked[0].answer.label().is_some_and(is_class);
-        let width = if matches!(picked[0].answer, Answer::Label(Label::Score(_))) {
-            1
-        } else {
-            self.labels
+        // Classes and shares of them may be in one batch.
+        let is_like = |label: &&Label| match first {
+            Label::Class(_) | Label::Shares(_) => {
+                matches!(label, Label::Class(_) | Label::Shares(_))
+            }
+            Label::Set(_) => matches!(label, Label::Set(_)),
+            Label::Score(_) => matches!(label, Label::Score(_)),
         };
+        let width = if let Label::Score(_) = first { 1 } else { self.labels };
         let mut values = vec![0.0_f32; picked.len() * width];
         for ((row, example), &index) in values.chunks_mut(width).zip(picked).zip(indices) {
-            let label = example.answer.label();
-            let is_like = label.map(std::mem::discriminant) == first
-                || all_classes && label.is_some_and(is_class);
-            match label.filter(|_| is_like) {
+            match example.answer.label().filter(is_like) {
                 Some(Label::Class(class)) => {
                     let answers = example.choices.unwrap_or(width);
                     row[..answers].fill((self.smoothing / answers as f64) as f32);
@@ -281,7 +274,11 @@ impl Examples for TokenExamples<'_> {
         }
         let data = TensorData::new(values, [indices.len(), width]);
         let values = Tensor::from_data(data, (self.device, self.dtype));
-        Ok(targets(values))
+        Ok(match first {
+            Label::Class(_) | Label::Shares(_) => Targets::Classes(values),
+            Label::Set(_) => Targets::Labels(values),
+            Label::Score(_) => Targets::Scores(values),
+        })
     }
 
     fn answers(&self, index: usize) -> usize {

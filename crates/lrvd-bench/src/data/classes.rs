@@ -137,7 +137,7 @@ fn difference(a: &str, b: &str) -> String {
     format!("{} where that has {}", points(&a[..a.len() - end]), points(&b[..b.len() - end]))
 }
 
-/// The error of a label `found` that is none of `names`.
+/// Error of a label `found` that is not in `names`.
 pub(super) fn unknown_label(place: &Place, column: &str, found: &str, names: &[String]) -> Error {
     let expected = one_of(found, names);
     let alike = names.iter().find(|class| looks_like(class, found));
