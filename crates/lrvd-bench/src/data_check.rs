@@ -33,7 +33,8 @@ pub struct LengthStats {
 impl LengthStats {
     pub fn of(mut values: Vec<usize>) -> Option<Self> {
         values.sort_unstable();
-        let (least, most) = (*values.first()?, *values.last()?);
+        let least = *values.first()?;
+        let most = *values.last()?;
         let median =
             f64::midpoint(values[(values.len() - 1) / 2] as f64, values[values.len() / 2] as f64);
         // ⌈.95 n⌉, in integers.
@@ -108,7 +109,9 @@ fn splits<C: Pieces, L>(
     let known: BTreeSet<Vec<Cow<'_, str>>> =
         train.examples.iter().map(|example| example.input.pieces()).collect();
     let report = |(name, split): (&'static str, &Split<Example<C, L>>)| {
-        let (mut before, mut repeated, mut shared) = (BTreeSet::new(), 0, 0);
+        let mut before = BTreeSet::new();
+        let mut repeated = 0;
+        let mut shared = 0;
         let mut characters = Vec::with_capacity(split.rows());
         for example in &split.examples {
             let pieces = example.input.pieces();
@@ -234,8 +237,8 @@ fn first(examples: &[Example]) -> impl Iterator<Item = &Example> {
 
 fn scores(examples: &[Example]) -> Option<[f64; 3]> {
     let scores: Vec<f64> = examples.iter().filter_map(|example| example.label.score()).collect();
-    let (least, most) =
-        (scores.iter().copied().reduce(f64::min)?, scores.iter().copied().reduce(f64::max)?);
+    let least = scores.iter().copied().reduce(f64::min)?;
+    let most = scores.iter().copied().reduce(f64::max)?;
     Some([least, scores.iter().sum::<f64>() / scores.len() as f64, most])
 }
 
@@ -280,7 +283,9 @@ fn texts(data: &TextSet, model: Option<&Opened>, max_length: usize) -> Result<Va
 
 /// The tokens of a text in runs of what is learnt and what is not, special tokens included.
 fn marked(text: &EncodedText, tokenizer: &TextTokenizer) -> Result<Vec<(String, bool)>> {
-    let (mut pieces, mut so_far, mut start) = (Vec::new(), String::new(), 0);
+    let mut pieces = Vec::new();
+    let mut so_far = String::new();
+    let mut start = 0;
     for run in text.learnt.chunk_by(|a, b| a == b) {
         start += run.len();
         // From the beginning each time: a decoder treats a first token in its own way.

@@ -1,4 +1,4 @@
-//! What a run leaves behind: the schema of its files.
+//! Records: the schema of the files of a run.
 //!
 //! `real` is for numbers that JSON cannot carry. Nothing here trains, prints or reads a clock: the same record gives the
 //! same bytes.

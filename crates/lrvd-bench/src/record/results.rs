@@ -77,7 +77,7 @@ pub struct TaskData {
     pub train: SplitRecord,
     pub validation: SplitRecord,
     pub standard_metric: String,
-    /// What else a reader should know, e.g. the share of flipped labels.
+    /// Further notes, e.g. the share of flipped labels.
     pub note: String,
 }
 
@@ -150,7 +150,7 @@ pub struct RunRecord {
     pub start_memory_bytes: Option<u64>,
     /// Parameters of the model that the run ended with, pruned ranks gone, and what is kept beside them.
     pub trainable_parameters: ParameterCounts,
-    /// What was fitted once training was over, by name: a prior precision, a noise level, a temperature.
+    /// Values fitted after training, by name: a prior precision, a noise level, a temperature.
     #[serde(default, with = "real", skip_serializing_if = "BTreeMap::is_empty")]
     pub fitted: BTreeMap<String, f64>,
     pub history: Vec<EvalPoint>,
@@ -179,7 +179,7 @@ pub struct RankBudget {
     /// Average rank asked for at the end; null where the method finds its own.
     pub requested: Option<f64>,
     pub n_modules: u32,
-    /// How the request was made, e.g. `parameters matched to BayesLoRA`.
+    /// Source of the request, e.g. `parameters matched to BayesLoRA`.
     pub note: String,
 }
 
@@ -203,7 +203,7 @@ pub struct ParameterCounts {
 }
 
 impl ParameterCounts {
-    /// What is trained of adapters and posterior, as published tables count: without the head, and without the numbers
+    /// Trained parameters of adapters and posterior, as published tables count: without the head, and without the numbers
     /// kept beside it.
     pub fn trained(&self) -> u64 {
         self.adapter + self.posterior
@@ -348,7 +348,7 @@ pub struct SelectiveTarget {
     pub coverage: f64,
 }
 
-/// How well uncertainty tells the questions of another set from a run's own.
+/// Separation of the questions of another set from those of the task by uncertainty.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OodRecord {
@@ -357,7 +357,7 @@ pub struct OodRecord {
     /// Area under the ROC curve of the predictive entropy; one half says nothing.
     #[serde(with = "real")]
     pub auroc_entropy: f64,
-    /// The same of the mutual information; null where all draws agree by construction.
+    /// Area of the mutual information; null if all draws agree by construction.
     #[serde(with = "real")]
     pub auroc_mutual_information: Option<f64>,
     /// Questions in `accuracy`, `nll` and `ece`; null without them.
@@ -419,7 +419,7 @@ pub struct BinRecord {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StatisticRecord {
-    /// What it is: `log_alpha` (small is relevant) or `importance` (large is relevant).
+    /// Kind of statistic: `log_alpha` (small is relevant) or `importance` (large is relevant).
     pub name: String,
     /// The prune threshold; null where the rule is a budget.
     #[serde(with = "real")]

@@ -48,12 +48,12 @@ pub(super) fn difference(
 
 /// Mark of a method in a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "kebab-case")]
 pub(crate) enum Mark {
     /// Significantly better than every other method that has a number.
     Best,
     /// The best mean, or not shown to differ from it.
-    Par,
+    NotSeparable,
 }
 
 /// Two methods, the better mean first.
@@ -142,7 +142,7 @@ impl<'a, 's> Column<'a, 's> {
         let apart =
             |method: &str| self.pairs.iter().any(|p| p.has(top) && p.has(method) && p.differs());
         let methods = self.ranked.iter().map(|(method, _)| *method);
-        methods.filter(|m| *m == top || !apart(m)).map(|m| (m, Mark::Par)).collect()
+        methods.filter(|m| *m == top || !apart(m)).map(|m| (m, Mark::NotSeparable)).collect()
     }
 }
 
@@ -171,7 +171,7 @@ mod tests {
             ("BayesLoRA", [0.90, 0.905, 0.895]),
         ];
         set_accuracy(&mut results, "rte", 0.5, accuracies);
-        assert_eq!(marks(&results).unwrap(), "BayesLoRA Par, AdaLoRA Par");
+        assert_eq!(marks(&results).unwrap(), "BayesLoRA NotSeparable, AdaLoRA NotSeparable");
         set_accuracy(&mut results, "rte", 0.5, [("AdaLoRA", [0.80, 0.811, 0.789])]);
         assert_eq!(marks(&results).unwrap(), "BayesLoRA Best");
         // A method of one seed cannot be tested: with the best mean or another one, no method is the best.
@@ -180,9 +180,9 @@ mod tests {
             results.runs.retain(|run| run.method != "LoRA" || run.seed == 1);
             set_accuracy(&mut results, "rte", 0.5, [("LoRA", [value; 3])]);
             let expected = if value == 1.0 {
-                "LoRA Par, BayesLoRA Par, AdaLoRA Par"
+                "LoRA NotSeparable, BayesLoRA NotSeparable, AdaLoRA NotSeparable"
             } else {
-                "BayesLoRA Par, LoRA Par"
+                "BayesLoRA NotSeparable, LoRA NotSeparable"
             };
             assert_eq!(marks(&results).unwrap(), expected);
         }

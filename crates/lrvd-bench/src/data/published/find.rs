@@ -71,11 +71,11 @@ pub(super) struct FileSet {
     pattern: String,
     /// Of the original paraphrase corpus, which is not split: the list of the pairs that make up the dev split.
     pub pair_list: Option<&'static str>,
-    /// Those of the folder that fit; none before they are found.
+    /// Fitting files of the folder; empty before the search.
     pub files: Vec<PathBuf>,
 }
 
-/// What follows the stem of all shards of a split, such as `train-00000-of-00002.parquet`.
+/// Ending of all shards of a split after the stem, such as `train-00000-of-00002.parquet`.
 const SHARDS: &str = "-*-of-*.parquet";
 
 /// Finds both splits of `task` below `data_dir`; reads no file.
@@ -121,7 +121,7 @@ pub(super) fn locate(data_dir: &Path, task: Task) -> Result<Located> {
 }
 
 impl FileSet {
-    /// Whether it shares no row with a validation split by the way the files are made.
+    /// `true` if it shares no row with a validation split by the way the files are made.
     fn goes_with(&self, validation: &Self, task: Task) -> bool {
         let is_cut = validation.origin == Origin::LocalSplit && !task.row().larger_dev;
         let is_of_pairs = self.pair_list.is_some() == validation.pair_list.is_some();

@@ -41,7 +41,8 @@ pub fn load(data_dir: &Path, task: Task, rows: Option<usize>) -> Result<Dataset>
     if let Some(mark) = GeneratedMark::read(&located.folder)? {
         train.origin = Origin::Generated;
         validation.origin = Origin::Generated;
-        let (train, validation) = (train.file_names(), validation.file_names());
+        let train = train.file_names();
+        let validation = validation.file_names();
         notes.extend(mark.notes(task, &train, &validation, rows));
     }
     notes.extend([&train, &validation].into_iter().filter_map(|split| note(split, task)));
@@ -94,7 +95,8 @@ fn by_list(
     let (chosen, rest): (Vec<_>, Vec<_>) =
         examples.into_iter().partition(|example| listed.contains(&example.id));
     if chosen.len() != expected || chosen.is_empty() {
-        let (list, found) = (list.display(), chosen.len());
+        let list = list.display();
+        let found = chosen.len();
         bail!("`{list}` names {expected} pairs, of which the corpus has {found}");
     }
     Ok((chosen, rest))
@@ -102,7 +104,9 @@ fn by_list(
 
 /// Why metrics on a split cannot stand beside published ones; `None` where they can.
 fn note(split: &Split, task: Task) -> Option<String> {
-    let (name, rows, published) = (split.name, split.rows(), published(task, split.name));
+    let name = split.name;
+    let rows = split.rows();
+    let published = published(task, split.name);
     let mut described = split.origin.describe(name).to_owned();
     if task.is_question() {
         described = format!("{described} (`{}`)", split.file_names().join(", "));
@@ -116,11 +120,12 @@ fn note(split: &Split, task: Task) -> Option<String> {
     }
 }
 
-/// What a reader must know if texts of the validation split occur in `train` too.
+/// A note if texts of the validation split occur in `train`, too.
 fn note_shared(train: &Split, validation: &Split, task: Task) -> Option<String> {
     let known: HashSet<_> = train.examples.iter().map(|e| e.input.pieces()).collect();
     let shared = validation.examples.iter().filter(|e| known.contains(&e.input.pieces())).count();
-    let (rows, what) = (validation.rows(), if task.is_question() { "items" } else { "texts" });
+    let rows = validation.rows();
+    let what = if task.is_question() { "items" } else { "texts" };
     (shared > 0)
         .then(|| format!("{shared} of {rows} validation {what} occur in the train split too"))
 }
@@ -182,8 +187,8 @@ impl GeneratedMark {
         }
     }
 
-    /// What a reader of results must know of the data, of which the first `rows` validation rows are used or all. Files that
-    /// the mark does not list add nothing.
+    /// Notes on the data, of which the first `rows` validation rows are used or all. Files that the mark does not list add
+    /// nothing.
     fn notes(
         &self,
         task: Task,
@@ -191,11 +196,12 @@ impl GeneratedMark {
         validation: &[String],
         rows: Option<usize>,
     ) -> Vec<String> {
-        let (name, labels) =
-            (task.display_name(), if task.is_question() { "answers" } else { "labels" });
+        let name = task.display_name();
+        let labels = if task.is_question() { "answers" } else { "labels" };
         let count = |names: &[String], most: usize| {
             let mut left = most;
-            let (mut noisy, mut rows) = (0, 0);
+            let mut noisy = 0;
+            let mut rows = 0;
             for mark in names.iter().filter_map(|name| self.files.get(name)) {
                 let used = mark.rows.min(left);
                 noisy += mark.noisy.iter().filter(|&&row| row < used).count();

@@ -63,7 +63,8 @@ pub fn read_examples(
 /// A class name, a class id or a score, also in digits.
 fn target(row: &Row, names: &[&str], target: &Target) -> Result<Label> {
     let cell = row.find(names)?;
-    let (place, column) = (cell.place, &cell.column);
+    let place = cell.place;
+    let column = &cell.column;
     let found = match cell.value {
         Value::String(text) => text.trim().to_owned(),
         Value::Number(number) => number.to_string(),
@@ -86,7 +87,8 @@ fn target(row: &Row, names: &[&str], target: &Target) -> Result<Label> {
         return Ok(Label::Class(id));
     }
     let each = classes.iter().enumerate().map(|(id, name)| format!("`{name}` ({id})"));
-    let (expected, hidden) = (each.collect::<Vec<_>>().join(", "), "marks a hidden test label");
+    let expected = each.collect::<Vec<_>>().join(", ");
+    let hidden = "marks a hidden test label";
     Err(match found.as_str() {
         "-1" => {
             anyhow!("{place}, column `{column}`: label -1 {hidden}, expected one of {expected}")
@@ -107,7 +109,8 @@ fn blank(row: &Row) -> Result<(Input, Label)> {
     );
     let options = [row.text(&["option1"])?, row.text(&["option2"])?];
     let label = answer(&row.find(&["answer"])?, &DIGITS[..2])?;
-    let (choices, numbered) = (options.map(str::to_owned).to_vec(), true);
+    let choices = options.map(str::to_owned).to_vec();
+    let numbered = true;
     Ok((Input { choices, numbered, ..Input::text(question) }, label))
 }
 
@@ -124,7 +127,9 @@ fn choices(row: &Row, fewest: usize, most: usize) -> Result<(Input, Label)> {
         Value::Object(_) => (question.field("stem")?, question.field("choices")?),
         _ => (question, row.find(&["choices"])?),
     };
-    let (question, column, place) = (question.text()?, &choices.column, choices.place);
+    let question = question.text()?;
+    let column = &choices.column;
+    let place = choices.place;
     let found = match choices.value {
         Value::Object(_) => columns(&choices)?,
         _ => objects(&choices)?,
@@ -160,10 +165,13 @@ fn objects<'a>(choices: &Cell<'a>) -> Result<Vec<(&'a str, &'a str)>> {
 /// Labels and texts of `{text: […], label: […]}`.
 fn columns<'a>(choices: &Cell<'a>) -> Result<Vec<(&'a str, &'a str)>> {
     let list = |key| choices.field(key)?.list("a list");
-    let (texts, labels) = (list("text")?, list("label")?);
+    let texts = list("text")?;
+    let labels = list("label")?;
     if texts.len() != labels.len() {
-        let (place, column, texts, labels) =
-            (choices.place, &choices.column, texts.len(), labels.len());
+        let place = choices.place;
+        let column = &choices.column;
+        let texts = texts.len();
+        let labels = labels.len();
         bail!("{place}, column `{column}`: {texts} texts of choices, but {labels} labels");
     }
     labels.iter().zip(&texts).map(|(label, text)| Ok((label.text()?, text.text()?))).collect()
@@ -171,7 +179,8 @@ fn columns<'a>(choices: &Cell<'a>) -> Result<Vec<(&'a str, &'a str)>> {
 
 /// `question`, `passage`, and `answer` (the hub's other distribution: `label`), which is true or false, 1 or 0.
 fn passage(row: &Row) -> Result<(Input, Label)> {
-    let (question, passage) = (row.text(&["question"])?, row.text(&["passage"])?.to_owned());
+    let question = row.text(&["question"])?;
+    let passage = row.text(&["passage"])?.to_owned();
     let cell = row.find(&["answer", "label"])?;
     let answer = match (cell.value, cell.value.as_i64()) {
         (Value::Bool(answer), _) => usize::from(*answer),

@@ -94,7 +94,9 @@ mod tests {
         let mut found = String::new();
         for task in Task::ALL.into_iter().filter(|task| shipped.contains(&task.name())) {
             let Dataset { train, validation, notes, .. } = load(dir.path(), task, None).unwrap();
-            let (rows, rest, origin) = (train.rows(), validation.rows(), train.origin);
+            let rows = train.rows();
+            let rest = validation.rows();
+            let origin = train.origin;
             writeln!(found, "{task}: {rows}, {rest}, {origin:?}\n    {}", notes.join("\n    "))
                 .unwrap();
         }

@@ -84,7 +84,7 @@ function answer(choice, metric, draws, method, task) {
   const s = drawn ?? cell(choice, metric, 0, method, task);
   return s && { ...s, only: !drawn };
 }
-/** `best` if significantly better than every other method, `par` for the best mean and those not shown to differ from it. */
+/** `best` if significantly better than every other method, `not-separable` for the best mean and those not shown to differ from it. */
 const markOf = (choice, metric, draws, method, task) => page.marks[choice]?.[at(metric, draws)]?.[task]?.[method] ?? "";
 
 const describe = (metric) => page.metrics[metric] ?? { title: metric, better: 0, drawn: false };

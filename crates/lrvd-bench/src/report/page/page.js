@@ -53,7 +53,7 @@ function valueCell(s, mark) {
   const tips = [
     s.seeds && `seeds: ${s.seeds}`,
     s.only && "one answer, no draws",
-    mark === "par" ? "the best mean, or not shown to differ from it" : mark === "best" ? "significantly better than every other method" : "",
+    mark === "not-separable" ? "the best mean, or not shown to differ from it" : mark === "best" ? "significantly better than every other method" : "",
   ].filter(Boolean);
   return h("td", { class: `n ${mark}${s.only ? " only" : ""}`, "data-tip": tips.join("; ") || null },
     h("b", {}, s.text), [s.std_text, s.behind].filter(Boolean).map((words) => h("i", {}, words)));

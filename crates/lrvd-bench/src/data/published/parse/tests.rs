@@ -29,7 +29,8 @@ fn show(found: &mut String, rows: Result<Vec<Example>>, folder: &Path) {
 fn rows_are_read_or_rejected_with_their_place() {
     let groups: BTreeMap<String, Vec<(Task, String)>> =
         serde_json::from_str(include_str!("../../cases/read.json")).unwrap();
-    let (dir, mut found) = (tempfile::tempdir().unwrap(), String::new());
+    let dir = tempfile::tempdir().unwrap();
+    let mut found = String::new();
     for (group, cases) in groups {
         let file = dir.path().join(format!("d.{}", group.split(' ').next().unwrap()));
         for (task, text) in cases {
@@ -58,7 +59,7 @@ fn parquet_files_of_another_writer_are_read() {
     insta::assert_snapshot!(found);
 }
 
-/// Where `LRVD_SHARED_DIR`, or `shared` beside the workspace, has the data.
+/// Runs if `LRVD_SHARED_DIR`, or `shared` beside the workspace, has the data.
 #[test]
 fn real_folders_have_their_published_rows() {
     let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared");
