@@ -25,6 +25,8 @@ pub enum StatisticAggregate {
 
 /// Options of [`rank_statistic`].
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields, default))]
 pub struct StatisticOptions {
     /// Medians of entries, or energies of ranks.
     pub aggregate: StatisticAggregate,

@@ -26,6 +26,7 @@ use std::collections::BTreeMap;
 use lrvd_core::error::check_range;
 use lrvd_core::prune::StatisticOptions;
 use lrvd_core::schedule::LrSchedule;
+use serde::{Deserialize, Serialize};
 
 use super::method::Setup;
 use crate::error::Error;
@@ -38,7 +39,18 @@ use crate::prune::{PruneEvent, apply};
 const SHRINK: f64 = 0.8;
 
 /// A search for ranks: how much may be lost, and what follows the cut.
-#[derive(Clone, Copy, Debug, PartialEq)]
+///
+/// # Examples
+///
+/// ```
+/// use lrvd_burn::train::RankSearch;
+///
+/// let search: RankSearch = serde_json::from_str(r#"{"margin": 0.02, "refine_steps": 100}"#)?;
+/// assert_eq!(search, RankSearch { margin: 0.02, refine_steps: 100, ..RankSearch::default() });
+/// # Ok::<(), serde_json::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct RankSearch {
     /// The most that the mean held-out loss may rise over that of the whole model, in the unit of its [`LossMeasure`](super::LossMeasure).
     pub margin: f64,

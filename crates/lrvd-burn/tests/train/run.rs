@@ -218,6 +218,18 @@ fn settings_out_of_range_are_rejected_before_anything_is_attached() {
 }
 
 #[test]
+fn a_search_has_one_form_in_files() {
+    let search = RankSearch { min_rank: 2, log_alpha: -3.5, ..RankSearch::default() };
+    let text = serde_json::to_string(&search).unwrap();
+    assert_eq!(serde_json::from_str::<RankSearch>(&text).unwrap(), search);
+    assert_eq!(serde_json::from_str::<RankSearch>("{}").unwrap(), RankSearch::default());
+    for wrong in [r#"{"margins":0.1}"#, r#"{"statistic":{"median":true}}"#] {
+        let error = serde_json::from_str::<RankSearch>(wrong).unwrap_err().to_string();
+        assert!(error.contains("unknown field"), "{error}");
+    }
+}
+
+#[test]
 fn a_loss_that_is_not_finite_ends_the_run() {
     let config = config(5);
     let mut run = run(pruned(), &config);
