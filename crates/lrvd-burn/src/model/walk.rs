@@ -367,6 +367,26 @@ pub(crate) fn write_layers<M: Module>(model: &M, layers: BTreeMap<String, Adapte
     write(model.clone(), None, layers)
 }
 
+/// Makes the weights of `model` anew that are parts of a graph, which one backward pass consumes: those that are tied to a
+/// trainable one, transposed. A model without any stays as it is.
+pub(crate) fn renew_tied<M: Module>(model: &mut M) {
+    let mut tied = HasTied(false);
+    model.visit(&mut tied);
+    if tied.0 {
+        *model = write(model.clone(), None, BTreeMap::new());
+    }
+}
+
+/// `true` once a walk has met a parameter that is a part of a graph and not a leaf of it.
+struct HasTied(bool);
+
+impl ModuleVisitor for HasTied {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        let value = param.base();
+        self.0 |= value.is_tracked() && !value.is_require_grad();
+    }
+}
+
 fn write<M: Module>(
     model: M,
     parameter: Option<&mut dyn FnMut(NamedParameterMut<'_>)>,

@@ -9,6 +9,7 @@ use super::data::{Batch, Model, Targets, negative_log_likelihood};
 use super::method::{Method, Setup, StepContext, StepState, UpdatePhase};
 use super::state::{RankCause, TrainState};
 use crate::error::Error;
+use crate::model::walk::renew_tied;
 use crate::objective::{Objective, ObjectiveParts};
 use crate::optimizer::NamedGradients;
 use crate::sampling::{PART_SHIFT, Pass, Scheme};
@@ -73,8 +74,7 @@ pub(super) fn train_step<M: Model, T: Method<M> + ?Sized>(
     for (part, batch) in batches.into_iter().enumerate() {
         let pass = rules.pass(step, part);
         if part > 0 {
-            // A tied weight is a part of the graph that the last backward pass consumed: the walk makes it anew.
-            state.model.visit_parameters_mut(&mut |_| ());
+            renew_tied(&mut state.model);
         }
         let (nll, ..) = likelihood(&state.model, &batch, &pass, examples);
         context.tokens += batch.tokens;

@@ -2,7 +2,8 @@
 
 use super::*;
 use burn::backend::autodiff::NodeId;
-use lrvd_burn::optimizer::{GroupRates, ParameterGroups};
+use burn::module::Param;
+use lrvd_burn::optimizer::{AdamWConfig, GroupRates, ParameterGroups};
 use lrvd_burn::train::{AdaLora, Evaluation, Observer, latest_checkpoint};
 use lrvd_core::adalora::AdaLoraConfig;
 use std::fs;
@@ -215,6 +216,54 @@ fn settings_out_of_range_are_rejected_before_anything_is_attached() {
     wrong.optimizer.beta1 = 2.0;
     let failed = Run::new(net(), Box::new(pruned()), &targets(), &wrong);
     assert!(failed.err().unwrap().to_string().contains("optimizer.beta1"));
+}
+
+/// A head that is used a second time, transposed.
+#[derive(Module, Debug)]
+struct Tied {
+    layer: AdaptedLinear,
+    down: Named<AdaptedLinear>,
+    up: AdaptedLinear,
+}
+
+impl Model for Tied {
+    type Input = Tensor<2>;
+
+    fn logits(&self, input: &Tensor<2>, pass: &Pass) -> Tensor<2> {
+        let x = self.down.forward_with(self.layer.forward_with(input.clone(), pass), pass);
+        self.down.forward_with(self.up.forward_with(x.tanh(), pass), pass)
+    }
+}
+
+#[test]
+fn every_micro_batch_reaches_a_weight_through_its_transpose() {
+    let step = |accumulation| {
+        let down = layer(2, [WIDTH, CLASSES]);
+        let up = Param::initialized(down.weight.id, down.weight.val().transpose());
+        let up = AdaptedLinear { weight: up, bias: None };
+        let down = Named::new("down", Group::Head, down);
+        let model = Tied { layer: layer(1, [WIDTH, WIDTH]), down, up };
+        // Beside an epsilon of 1 an update depends on the size of its gradient.
+        let optimizer = AdamWConfig { epsilon: 1.0, ..AdamWConfig::default() };
+        let config = TrainConfig { warmup_ratio: 0.0, optimizer, ..config(1) };
+        let lora = Lora { rank: 2, b_bound: 0.3, ..Lora::default() };
+        let targets = Selection::Paths(vec!["layer".to_owned()]);
+        let mut run = Run::new(model, Box::new(lora), &targets, &config).unwrap();
+        let before = parameters(&run.state.model);
+        let order = OrderConfig { accumulation, ..OrderConfig::shuffled(8) };
+        let mut batches = Ordered::new(leaked(examples(7, 8)), order, 1).unwrap();
+        run.fit(&mut batches, &mut Watch::default()).unwrap();
+        let after = parameters(&run.state.model);
+        let moves = |((name, old), (_, new)): ((String, Vec<f64>), (String, Vec<f64>))| {
+            (name, new.iter().zip(old).map(|(new, old)| new - old).collect::<Vec<f64>>())
+        };
+        before.into_iter().zip(after).map(moves).collect::<Vec<_>>()
+    };
+    let whole = step(1);
+    assert!(whole.iter().any(|(name, moves)| name == "down.weight" && moves[0].abs() > 1e-5));
+    for ((name, whole), (_, parts)) in whole.iter().zip(step(4)) {
+        assert!(whole.iter().zip(parts).all(|(a, b)| (a - b).abs() < 1e-6), "{name}");
+    }
 }
 
 #[test]
