@@ -12,6 +12,20 @@ use crate::sampling::Scheme;
 const LISTED: usize = 20;
 
 /// Adapters, their files or their training cannot be used as given.
+///
+/// # Examples
+///
+/// ```
+/// # use lrvd_burn::burn::nn::{Linear, LinearConfig};
+/// # use lrvd_burn::burn::tensor::Device;
+/// use lrvd_burn::{BayesLora, Error};
+///
+/// let net: Vec<Linear> = vec![LinearConfig::new(4, 3).init(&Device::flex())];
+/// match BayesLora::new(8).targets(["0"]).attach(net, 7) {
+///     Err(Error::RankTooLarge { layer, rank, .. }) => assert_eq!((layer.as_str(), rank), ("0", 8)),
+///     other => panic!("{other:?}"),
+/// }
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the messages say what the fields are")]
@@ -37,7 +51,7 @@ pub enum Error {
         "two layers of the model have the path `{layer}`: a path names one layer in files, noise and optimizer state"
     )]
     DuplicateLayer { layer: String },
-    /// The adapter of a layer cannot be sampled in this way.
+    /// The composed weight of a `burn::nn::Linear` cannot be sampled in this way.
     #[error(
         "layer `{layer}` does not support sampling {scheme}; use one draw per batch or a `lrvd_burn::nn::Linear`"
     )]

@@ -330,6 +330,10 @@ impl<M: Module> Tuned<M> {
 
     /// Writes the adapters and every other trainable parameter as PEFT does, and the posterior with the settings that were used
     /// next to them, into `folder`, atomically.
+    ///
+    /// # Errors
+    ///
+    /// A folder that exists or cannot be written, and values that are not finite.
     pub fn save(&self, folder: impl AsRef<Path>) -> Result<(), Error> {
         write_adapter(&self.model, &self.template, Some(self.header), folder).map(drop)
     }
@@ -343,6 +347,10 @@ impl<M: Module> Tuned<M> {
     ///
     /// `forward` returns logits `[rows, classes]`, or scores `[rows, 1]`, of as many rows as its batch has; the prediction has
     /// the rows of all batches, in order.
+    ///
+    /// # Errors
+    ///
+    /// Batches whose logits have different numbers of columns.
     ///
     /// # Examples
     ///

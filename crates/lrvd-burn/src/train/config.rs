@@ -8,6 +8,20 @@ use crate::optimizer::{AdamWConfig, GroupRates, ParameterGroups};
 use crate::sampling::check_seed;
 
 /// Settings of a run.
+///
+/// # Examples
+///
+/// ```
+/// use lrvd_burn::TrainConfig;
+///
+/// let config: TrainConfig = serde_json::from_str(r#"{"steps": 500, "patience": 3}"#)?;
+/// assert_eq!((config.steps, config.patience, config.seed), (500, Some(3), 0));
+/// // The rates rise in 6 % of the steps, and then fall to 0.
+/// let schedule = config.check()?;
+/// assert!(schedule.factor(499) < 0.01 && schedule.factor(30) > 0.99);
+/// assert!(TrainConfig { steps: 0, ..config }.check().is_err());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TrainConfig {
@@ -60,6 +74,10 @@ impl Default for TrainConfig {
 
 impl TrainConfig {
     /// Checks every range, and returns the factor of every learning rate by step.
+    ///
+    /// # Errors
+    ///
+    /// [`OutOfRange`](lrvd_core::Error::OutOfRange) of the first setting that is.
     pub fn check(&self) -> Result<LrSchedule, lrvd_core::Error> {
         check_range("steps", self.steps, 1..=1_000_000_000)?;
         check_seed(self.seed)?;
