@@ -66,7 +66,7 @@ impl<V> NamedParameter<'_, V> {
 }
 
 /// One stop of a walk that may change the parameters.
-pub type NamedParameterMut<'a> = NamedParameter<'a, &'a mut dyn ParameterValue>;
+pub(crate) type NamedParameterMut<'a> = NamedParameter<'a, &'a mut dyn ParameterValue>;
 
 /// A parameter of any rank: read through `&`, written through `&mut`.
 pub trait ParameterValue: Debug {

@@ -73,6 +73,9 @@ impl Draws {
 }
 
 /// Place of the posterior's noise in a pass.
+///
+/// Every adapter has every scheme. One without noise is at its mean; one of an [`UpdateOp`](crate::adapter::UpdateOp) that does not
+/// draw by a scheme has a separate draw for each token.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Scheme {
     /// No noise: the posterior mean.
@@ -129,16 +132,6 @@ impl Scheme {
     }
 }
 
-/// Dropout modules of a model that are on, if dropout is on at all.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum DropoutSites {
-    /// Modules of the backbone and at the input of the adapters: training.
-    #[default]
-    All,
-    /// Modules at the input of the adapters only: Monte Carlo dropout at test time.
-    Adapters,
-}
-
 /// Randomness of one forward pass.
 ///
 /// A pass may hold several draws of the weights, one after the other for the same sequences. Draw `i` has the noise of a
@@ -159,16 +152,18 @@ pub struct Pass {
     pub noise: NoiseKey,
     /// Key of the dropout masks; `None` switches every dropout off.
     pub dropout: Option<NoiseKey>,
-    /// Dropout modules that are on; without effect if `dropout` is `None`.
-    pub dropout_sites: DropoutSites,
-    /// Number of draws in the batch; 1, unless weights are drawn once a batch.
+    /// `true` for dropout in the backbone as well as at the input of the adapters, as in training; `false` for the latter alone,
+    /// Monte Carlo dropout at test time. Without effect if `dropout` is `None`.
+    pub backbone_dropout: bool,
+    /// Number of draws in the batch. Unless weights are drawn once a batch, those of another draw are further sequences, with
+    /// separate noise.
     pub draws: usize,
     /// Sequences of one draw; without meaning for a single one.
     pub rows: usize,
     /// Number of the first draw.
     pub first_draw: u32,
-    /// Draws come in pairs, `eps` and `−eps`: each has the distribution of a draw, and in the mean of a pair
-    /// what is linear in the noise cancels.
+    /// Draws of weights for a whole batch come in pairs, `eps` and `−eps`: each has the distribution of a draw, and in the mean
+    /// of a pair what is linear in the noise cancels. Noise of sequences and tokens is not paired.
     pub antithetic: bool,
 }
 
@@ -186,7 +181,7 @@ impl Pass {
             scheme,
             noise,
             dropout: None,
-            dropout_sites: DropoutSites::All,
+            backbone_dropout: true,
             draws: 1,
             rows: 0,
             first_draw: 0,
@@ -197,22 +192,19 @@ impl Pass {
     /// This pass with dropout everywhere, masks keyed by `key`.
     #[must_use]
     pub fn with_dropout(self, key: NoiseKey) -> Self {
-        Self { dropout: Some(key), dropout_sites: DropoutSites::All, ..self }
+        Self { dropout: Some(key), backbone_dropout: true, ..self }
     }
 
     /// This pass with dropout at the input of the adapters only, masks keyed by `key`.
     #[must_use]
     pub fn with_adapter_dropout(self, key: NoiseKey) -> Self {
-        Self { dropout: Some(key), dropout_sites: DropoutSites::Adapters, ..self }
+        Self { dropout: Some(key), backbone_dropout: false, ..self }
     }
 
     /// Key of the dropout mask at the backbone site with identity `site`, if dropout is on there.
     #[must_use]
     pub fn dropout_key(&self, site: u32) -> Option<NoiseKey> {
-        match self.dropout_sites {
-            DropoutSites::All => self.adapter_dropout_key(site),
-            DropoutSites::Adapters => None,
-        }
+        self.adapter_dropout_key(site).filter(|_| self.backbone_dropout)
     }
 
     /// Key of the dropout mask of the adapter of layer `module`, if dropout is on.
@@ -231,6 +223,15 @@ impl Pass {
     #[must_use]
     pub fn is_single_draw(&self) -> bool {
         self.draws == 1 && self.first_draw == 0 && !self.antithetic
+    }
+
+    /// The pass of an adapter: noise of sequences and tokens is drawn once, for all sequences.
+    pub(crate) fn of_layer(&self) -> Self {
+        if self.scheme == Scheme::PerBatch {
+            return *self;
+        }
+        let noise = self.noise.at_step(self.noise.step.wrapping_add(self.first_draw));
+        Self { noise, draws: 1, first_draw: 0, antithetic: false, ..*self }
     }
 
     /// This pass for `count` sequences of its batch alone, from number `first` on. Noise of single sequences or activations has

@@ -132,8 +132,8 @@ impl UpdateOp for ContextMatrix {
         true
     }
 
-    fn supports(&self, scheme: Scheme) -> bool {
-        scheme == Scheme::Mean || scheme.draws_weights()
+    fn draws_by(&self, scheme: Scheme) -> bool {
+        scheme.draws_weights()
     }
 
     fn is_row_independent(&self) -> bool {

@@ -17,7 +17,6 @@ use lrvd_burn::adapter::{
 };
 use lrvd_burn::parameters::ParameterValue as _;
 use lrvd_burn::parameters::values;
-use lrvd_burn::sampling::Scheme;
 use lrvd_core::baselines::initial_rho;
 use lrvd_core::linalg::{svd, transpose};
 use lrvd_core::noise::NoiseKey;
@@ -71,10 +70,6 @@ impl UpdateOp for RandomScales {
 
     fn is_random(&self) -> bool {
         true
-    }
-
-    fn supports(&self, scheme: Scheme) -> bool {
-        matches!(scheme, Scheme::Mean | Scheme::PerBatch | Scheme::PerSequence)
     }
 
     fn prepare<'a>(&'a self, layer: OpLayer<'a>) -> Box<PreparedUpdate<'a>> {

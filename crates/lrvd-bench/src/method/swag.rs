@@ -23,7 +23,7 @@ use lrvd_burn::adapter::AdapterConfig;
 use lrvd_burn::files::HostTensor;
 use lrvd_burn::model::NamedModule;
 use lrvd_burn::parameters::values;
-use lrvd_burn::parameters::{Group, NamedParameterMut};
+use lrvd_burn::parameters::{Group, NamedParameter, ParameterValue};
 use lrvd_burn::sampling::Pass;
 use lrvd_burn::train::{
     Fitted, Method, MethodState, Prediction, RankCause, Setup, StepState, TrainConfig, UpdatePhase,
@@ -152,7 +152,7 @@ impl Swag {
     }
 }
 
-fn set(p: NamedParameterMut<'_>, values: Vec<f64>) {
+fn set(p: NamedParameter<'_, &mut dyn ParameterValue>, values: Vec<f64>) {
     if values.len() == p.value.len() {
         p.value.set_data(TensorData::new(values, p.value.shape()));
     }

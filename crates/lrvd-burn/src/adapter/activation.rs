@@ -104,7 +104,7 @@ impl LowRankAdapter {
     pub(super) fn nested(
         &self,
         x: Tensor<3>,
-        posterior: &Gaussian,
+        gaussian: &Gaussian,
         (key, use_index): (NoiseKey, u32),
     ) -> Tensor<3> {
         let [sequences, tokens, _] = x.dims();
@@ -117,7 +117,7 @@ impl LowRankAdapter {
             mean.clone() + variance.add_scalar(EPS_VARIANCE).sqrt() * eps.clone()
         };
         let noise = Noise { key: key.on_stream(Stream::OUTPUT).with_use(use_index), scale: 1.0 };
-        let out = match posterior.variances(&b) {
+        let out = match gaussian.variances(&b) {
             Variances::Rank(v, both) => {
                 let q = row_energy(x, None);
                 let s = with_noise(q.unsqueeze_dim(1) * v.clone().unsqueeze_dim(0));

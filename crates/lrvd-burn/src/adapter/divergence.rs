@@ -12,7 +12,7 @@ use lrvd_core::posterior::{EPS_MEAN, VariationalFamily};
 use lrvd_core::special::ln_gamma;
 use serde::{Deserialize, Serialize};
 
-use super::kind::{Extension, FactorNoise, Gaussian, LowRankAdapter, NoiseMap, softplus};
+use super::kind::{FactorNoise, Gaussian, LowRankAdapter, NoiseMap, softplus};
 use super::linear::AdaptedLinear;
 use crate::error::Error;
 use crate::ops::{kl_log_uniform, standard_normal};
@@ -297,7 +297,7 @@ impl AdaptedLinear {
         terms: impl Fn(Tensor<2>, Tensor<2>, u32) -> Tensor<2>,
     ) -> Option<Tensor<1>> {
         let adapter = self.low_rank()?;
-        let Some(Extension::Gaussian(noise)) = &adapter.extension else { return None };
+        let noise = adapter.gaussian()?;
         let dtype = adapter.a.val().dtype();
         let of_factor = |f: RandomFactor<'_>| match f.noise {
             FactorNoise::Rank(_) => None,

@@ -12,7 +12,7 @@ use super::op::UpdateOp;
 use super::schema::{Axis, Sizes};
 use crate::error::Error;
 use crate::parameters::ParameterValue as _;
-use crate::sampling::{Pass, Scheme};
+use crate::sampling::Pass;
 
 /// Inputs of a block of a quantised weight, which share a scale.
 const BLOCK: usize = 32;
@@ -140,11 +140,6 @@ impl AdaptedLinear {
     /// Current rank: 0 without an adapter and after the last rank is pruned.
     pub fn rank(&self) -> usize {
         self.low_rank().map_or(0, LowRankAdapter::rank)
-    }
-
-    /// `true` if a pass of `scheme` has a meaning for the layer; see [`LowRankAdapter::supports`].
-    pub fn supports(&self, scheme: Scheme) -> bool {
-        self.low_rank().is_none_or(|adapter| adapter.supports(scheme))
     }
 
     /// `true` if the batch of `pass` holds several draws that differ from this layer on: its adapter is random.

@@ -26,7 +26,7 @@ pub use initialisation::{adapter_dtype, initial_uniform};
 pub(crate) use kind::posterior_schemas;
 pub use kind::{Extension, Gaussian, LowRankAdapter, NoiseMap};
 pub use linear::{AdaptedLinear, BaseBits};
-pub use noise::{AdapterStream, LayerNoise};
+pub use noise::LayerNoise;
 pub use op::{
     OpExtension, OpLayer, OpParameter, OpValue, PreparedUpdate, UpdateOp, repeat_for_members,
 };

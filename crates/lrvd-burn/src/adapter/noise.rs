@@ -7,26 +7,6 @@ use lrvd_core::noise::{NoiseKey, Stream};
 use crate::ops::{dropout, gaussian_draw, standard_normal};
 use crate::sampling::{Pass, Scheme};
 
-/// Numbers of further streams, the low 16 bits of
-/// [`NoiseKey::stream`](lrvd_core::noise::NoiseKey::stream).
-///
-/// They start far above those of [`Stream`](lrvd_core::noise::Stream), so that both can grow. The use
-/// index of [`NoiseKey::with_use`](lrvd_core::noise::NoiseKey::with_use) is 0 for tokens and 1 for
-/// rows that all sequences share. 68 to 70 are those of `lrvd-bench`'s methods.
-#[derive(Clone, Copy, Debug)]
-pub struct AdapterStream;
-
-impl AdapterStream {
-    /// Flipout: signs of the input of A, `[tokens, d_input]`.
-    pub const FLIP_A_INPUT: u32 = 64;
-    /// Flipout: signs of the output of A, `[tokens, rank]`.
-    pub const FLIP_A_OUTPUT: u32 = 65;
-    /// Flipout: signs of the input of B, `[tokens, rank]`.
-    pub const FLIP_B_INPUT: u32 = 66;
-    /// Flipout: signs of the output of B, `[tokens, d_output]`.
-    pub const FLIP_B_OUTPUT: u32 = 67;
-}
-
 /// Use index of tokens.
 pub(super) const TOKENS: u32 = 0;
 /// Use index of rows that all sequences share.
@@ -42,6 +22,8 @@ pub struct LayerNoise {
     pub scheme: Scheme,
     /// Number of examples, for a draw per sequence.
     pub(super) sequences: usize,
+    /// Use of the layer, where each use has separate draws.
+    pub(super) use_index: u32,
 }
 
 impl LayerNoise {
@@ -64,7 +46,8 @@ impl LayerNoise {
         stream: u32,
     ) -> Tensor<3> {
         self.pass.noise_of(self.module, |key| {
-            standard_normal(like, [self.each(), rows, columns], key.on_stream(stream))
+            let key = key.on_stream(stream).with_use(self.use_index);
+            standard_normal(like, [self.each(), rows, columns], key)
         })
     }
 
@@ -140,14 +123,14 @@ impl FlippedDraw {
 
     /// `[n, tokens, d_input]` to `[n, tokens, rank]`.
     pub(super) fn down(&self, x: Tensor<3>, use_index: u32) -> Tensor<3> {
-        let streams = [AdapterStream::FLIP_A_INPUT, AdapterStream::FLIP_A_OUTPUT];
+        let streams = [Stream::FLIP_A_INPUT, Stream::FLIP_A_OUTPUT];
         let mean = linear(x.clone(), self.a.clone(), None);
         mean + self.turned(x, &self.noise_a, streams, use_index)
     }
 
     /// `[n, tokens, rank]` to `[n, tokens, d_output]`.
     pub(super) fn up(&self, h: Tensor<3>, use_index: u32) -> Tensor<3> {
-        let streams = [AdapterStream::FLIP_B_INPUT, AdapterStream::FLIP_B_OUTPUT];
+        let streams = [Stream::FLIP_B_INPUT, Stream::FLIP_B_OUTPUT];
         let mean = linear(h.clone(), self.b.clone(), None);
         match &self.noise_b {
             Some(noise) => mean + self.turned(h, noise, streams, use_index),

@@ -45,9 +45,10 @@ pub trait UpdateOp: Debug + Send + Sync {
         false
     }
 
-    /// `true` if passes of `scheme` have a meaning; the mean always has.
-    fn supports(&self, _scheme: Scheme) -> bool {
-        true
+    /// `true` if the op draws for the extent of `scheme`. Under any other scheme a random op is prepared with every token as a
+    /// sequence of its draws per sequence, which is the exact distribution of one token.
+    fn draws_by(&self, scheme: Scheme) -> bool {
+        matches!(scheme, Scheme::PerBatch | Scheme::PerSequence)
     }
 
     /// `true` if each row of the output is the same whatever rows are beside it.

@@ -25,30 +25,40 @@ enum Update<'a> {
     /// One draw, turned by signs for every token.
     Flipped { adapter: &'a LowRankAdapter, draw: FlippedDraw },
     /// Noise on activations, resampled for each use.
-    Activations { adapter: &'a LowRankAdapter, posterior: &'a Gaussian, key: NoiseKey },
+    Activations { adapter: &'a LowRankAdapter, gaussian: &'a Gaussian, key: NoiseKey },
     /// Update of another method.
     Op(Box<PreparedUpdate<'a>>),
+    /// Update of another method with a draw for each token, prepared for each use.
+    OpPerToken(OpLayer<'a>),
 }
 
 impl<'a> Update<'a> {
     fn new(layer: &'a AdaptedLinear, pass: &Pass, sequences: usize) -> Self {
         let Some(adapter) = layer.low_rank() else { return Self::None };
         let module = layer.noise_id();
-        let noise = match (pass.scheme, adapter.posterior()) {
-            (Scheme::MomentMatched(_) | Scheme::Nested, Some(posterior)) => {
-                let key = pass.noise.for_module(module);
-                return Self::Activations { adapter, posterior, key };
-            }
-            (scheme, _) if scheme.draws_weights() => {
-                Some(LayerNoise { pass: *pass, module, scheme, sequences })
-            }
-            _ => None,
+        if let (Scheme::MomentMatched(_) | Scheme::Nested, Some(gaussian)) =
+            (pass.scheme, adapter.gaussian())
+        {
+            let key = pass.noise.for_module(module);
+            return Self::Activations { adapter, gaussian, key };
+        }
+        let noise = |scheme: Scheme| {
+            let noise = LayerNoise { pass: *pass, module, scheme, sequences, use_index: TOKENS };
+            scheme.draws_weights().then_some(noise)
         };
         if let Some(extension) = adapter.op() {
             let LowRankAdapter { a, b, scaling, .. } = adapter;
-            let layer = OpLayer { a, b, scaling: *scaling, extension, module, sequences, noise };
-            return Self::Op(extension.op.prepare(layer));
+            let of_op =
+                |noise| OpLayer { a, b, scaling: *scaling, extension, module, sequences, noise };
+            let op = &extension.op;
+            let has_draw = pass.scheme.draws_weights() && op.draws_by(pass.scheme);
+            return if has_draw || pass.scheme == Scheme::Mean || !op.is_random() {
+                Self::Op(op.prepare(of_op(noise(pass.scheme))))
+            } else {
+                Self::OpPerToken(of_op(noise(Scheme::PerSequence)))
+            };
         }
+        let noise = noise(pass.scheme);
         let drawn = noise.and_then(|noise| Some((noise, adapter.deviations()?)));
         let (a, b) = match drawn {
             None => adapter.means(),
@@ -84,8 +94,7 @@ impl AdaptedLinear {
         self.forward_with(x, &pass)
     }
 
-    /// As [`AdaptedLinear::forward`] under `pass`; the first axis counts sequences for draws per sequence. Panics as
-    /// [`AdaptedLinear::prepare`].
+    /// As [`AdaptedLinear::forward`] under `pass`; the first axis counts sequences for draws per sequence.
     pub fn forward_with<const D: usize>(&self, x: Tensor<D>, pass: &Pass) -> Tensor<D> {
         self.prepare(pass, x.dims()[0]).forward(x)
     }
@@ -95,24 +104,11 @@ impl AdaptedLinear {
     /// `sequences` is the number of examples, used by draws per sequence and by member ensembles,
     /// for which it counts every member's.
     ///
-    /// # Panics
-    ///
-    /// If the layer does not [support](AdaptedLinear::supports) the scheme of `pass`
-    /// ([`model::check_scheme`](crate::model::check_scheme) asks a whole model beforehand), or if
-    /// `sequences` is no multiple of the number of members.
+    /// Every adapter has every [`Scheme`].
     pub fn prepare(&self, pass: &Pass, sequences: usize) -> PreparedLinear<'_> {
-        assert!(
-            self.supports(pass.scheme),
-            "the layer does not support sampling {}: call `AdaptedLinear::supports` first",
-            pass.scheme
-        );
-        let is_drawn_once = pass.scheme == Scheme::PerBatch;
-        assert!(
-            pass.is_single_draw() || is_drawn_once,
-            "sampling {} has several draws of the weights, expected one",
-            pass.scheme
-        );
-        let (update, diverges) = (Update::new(self, pass, sequences), self.is_stochastic(pass));
+        let diverges = self.is_stochastic(pass);
+        let sequences = if diverges { pass.draws * pass.rows } else { sequences };
+        let update = Update::new(self, &pass.of_layer(), sequences);
         PreparedLinear { layer: self, update, pass: *pass, diverges }
     }
 }
@@ -160,13 +156,13 @@ impl PreparedLinear<'_> {
 
     fn with_factors(&self, x: Tensor<3>, low: LowRank, use_index: u32) -> Tensor<3> {
         let (weight, bias) = (self.layer.weight.base(), self.layer.bias.as_ref().map(Param::val));
-        let (Update::Activations { adapter, posterior, key }, Scheme::MomentMatched(cross)) =
+        let (Update::Activations { adapter, gaussian, key }, Scheme::MomentMatched(cross)) =
             (&self.update, self.pass.scheme)
         else {
             return adapted_linear(x, weight, bias, Some(low));
         };
         let key = (*key, use_index);
-        match posterior.variances(&adapter.b.val()) {
+        match gaussian.variances(&adapter.b.val()) {
             Variances::Rank(variance, both) if adapter.rank() > 0 && adapter.scaling != 0.0 => {
                 let noise = adapter.output_noise(key, cross, both);
                 moment_matched_linear(x, weight, bias, low, variance, noise)
@@ -273,18 +269,28 @@ impl PreparedLinear<'_> {
                 let s = adapter.scale_rank(draw.down(x, use_index));
                 draw.up(s, use_index)
             }
-            Update::Activations { adapter, posterior, key } => {
+            Update::Activations { adapter, gaussian, key } => {
                 let key = (*key, use_index);
                 if let Scheme::MomentMatched(cross) = self.pass.scheme {
                     let s = adapter.scale_rank(linear(x.clone(), adapter.a.val(), None));
                     let mean = linear(s, adapter.b.val(), None);
-                    let variances = posterior.variances(&adapter.b.val());
+                    let variances = gaussian.variances(&adapter.b.val());
                     adapter.moment_matched(mean, x, variances, cross, key)
                 } else {
-                    adapter.nested(x, posterior, key)
+                    adapter.nested(x, gaussian, key)
                 }
             }
             Update::Op(update) => update(x, use_index),
+            Update::OpPerToken(layer) => {
+                let [n, tokens, features] = x.dims();
+                let sequences = n * tokens;
+                let noise = layer.noise.map(|noise| LayerNoise { sequences, use_index, ..noise });
+                let layer = OpLayer { sequences, noise, ..*layer };
+                let update = layer.extension.op.prepare(layer);
+                let update = update(x.reshape([sequences, 1, features]), TOKENS);
+                let d_output = update.dims()[2];
+                update.reshape([n, tokens, d_output])
+            }
         };
         Some(update.cast(dtype))
     }

@@ -22,7 +22,7 @@ use crate::adapter::{
 use crate::error::Error;
 use crate::ops::recompute;
 use crate::parameters::Group;
-use crate::sampling::{Pass, Scheme};
+use crate::sampling::Pass;
 use crate::selection::Selection;
 
 /// Attaches a fresh adapter to every targeted layer and returns their paths in order.
@@ -153,29 +153,13 @@ fn composed(path: &str) -> Error {
     Error::layer(path, what)
 }
 
-/// Checks that every adapter of `model` can be sampled by `scheme`.
-pub fn check_scheme(model: &impl NamedModule, scheme: Scheme) -> Result<(), Error> {
-    let cannot = |attached: &Attached| {
-        attached.adapter.as_ref().is_some_and(|adapter| !adapter.supports(scheme))
-    };
-    match adapters(model).into_iter().find(cannot) {
-        Some(attached) => Err(cannot_sample(&attached.path, scheme)),
-        None => Ok(()),
-    }
-}
-
-pub(crate) fn cannot_sample(path: &str, scheme: Scheme) -> Error {
-    Error::UnsupportedScheme { layer: path.to_owned(), scheme }
-}
-
 /// Checks that `pass` can be that of a `forward` of `model` without one.
 pub(crate) fn check_forward(model: &impl NamedModule, pass: &Pass) -> Result<(), Error> {
-    check_scheme(model, pass.scheme)?;
     let is_one_weight = pass.scheme.shares_weights() && pass.is_single_draw();
     let cannot =
         |found: &LayerRef| found.is_composed && found.layer.low_rank().is_some() && !is_one_weight;
     match walk::layers(model).into_iter().find(cannot) {
-        Some(found) => Err(cannot_sample(&found.path, pass.scheme)),
+        Some(found) => Err(Error::UnsupportedScheme { layer: found.path, scheme: pass.scheme }),
         None => Ok(()),
     }
 }
@@ -186,8 +170,8 @@ pub(crate) fn check_forward(model: &impl NamedModule, pass: &Pass) -> Result<(),
 ///
 /// # Errors
 ///
-/// A [`burn::nn::Linear`] has one weight for a batch: it supports [`Scheme::Mean`] and
-/// [`Scheme::PerBatch`], without dropout.
+/// A [`burn::nn::Linear`] has one weight for a batch: it supports [`Scheme::Mean`](crate::sampling::Scheme::Mean) and
+/// [`Scheme::PerBatch`](crate::sampling::Scheme::PerBatch), without dropout.
 pub fn with_pass<M: Module>(model: &M, pass: Pass) -> Result<M, Error> {
     check_forward(model, &pass)?;
     Ok(under_pass(model, pass))

@@ -18,7 +18,7 @@
 //! | [`row_energy()`]          | weighted sums of squares: the two factors of that noise           |
 //! | [`kl_log_uniform()`]      | KL to the log-uniform prior, summed per rank                      |
 //!
-//! Each is a [`FusedOp`]: its definition by tensor operations, and fused forms on the backends that have one.
+//! Each is a definition by tensor operations, and fused forms on the backends that have one.
 //! On other backends the definition runs, and Burn differentiates it. Results of the CPU backend do not depend on the
 //! number of threads.
 
@@ -57,7 +57,7 @@ pub use gelu::gelu;
 pub use kl_log_uniform::kl_log_uniform;
 pub use moment_matched::{OutputNoise, moment_matched_linear};
 pub use norm::{layer_norm, rms_norm};
-pub use op::{FusedOp, LrvdBackend, Operands, by_definition};
+pub use op::by_definition;
 pub(crate) use quantized_linear::quantized_linear;
 pub use rank_two_noise::{Noise, add_gaussian_noise, add_rank_two_noise};
 pub(crate) use recompute::recompute;

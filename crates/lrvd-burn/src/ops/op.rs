@@ -20,7 +20,7 @@ use burn::backend::{
 use burn::tensor::{DType, Tensor};
 
 /// An operator that a backend may replace by a fused form; its fields are its arguments that are not tensors.
-pub trait FusedOp: Clone + Debug + Send + Sync + 'static {
+pub(crate) trait FusedOp: Clone + Debug + Send + Sync + 'static {
     /// The definition, by tensor operations.
     fn composite<B: LrvdBackend>(&self, x: Operands<B>) -> FloatTensor<B>;
 
@@ -41,7 +41,7 @@ type Forward<B, O> = fn(&O, Operands<B>, bool) -> Fused<B>;
 type Gradient<B, O> = fn(&O, Upstream<'_, B>) -> Operands<B>;
 
 /// A fused form on backend `B`. It never meets an empty first operand.
-pub struct Form<B: Backend, O> {
+pub(crate) struct Form<B: Backend, O> {
     /// Gives the output and, if asked to save, the tensors that the gradient reads.
     pub(crate) forward: Forward<B, O>,
     pub(crate) derivative: Derivative<B, O>,
@@ -75,7 +75,7 @@ pub(crate) struct Upstream<'a, B: Backend> {
 
 /// Tensors by position: operands, what is saved of them, or their gradients; an absent one is `None`.
 #[derive(Clone, Debug)]
-pub struct Operands<B: Backend> {
+pub(crate) struct Operands<B: Backend> {
     pub(crate) tensors: Vec<Option<FloatTensor<B>>>,
     /// A constant that is held quantised.
     pub(crate) quantized: Option<QuantizedTensor<B>>,
@@ -164,7 +164,7 @@ impl<B: Backend> ExtensionType<B> for Operands<B> {
 
 /// A backend on which the operators run.
 #[backend_extension(Autodiff, Flex: cfg(feature = "flex"), Cube: cfg(feature = "cube"))]
-pub trait LrvdBackend: Backend {
+pub(crate) trait LrvdBackend: Backend {
     /// `op` of `x`, by its fused form if the backend has one. Shapes have been checked by the
     /// operator's public function.
     fn fused<O: FusedOp>(op: O, #[extension_type] x: Operands<Self>) -> FloatTensor<Self>;

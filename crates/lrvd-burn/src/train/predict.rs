@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::data::{Examples, Model, Subset};
 use super::order::{evaluation_batches, restore_order};
 use crate::error::Error;
-use crate::model::{check_scheme, members};
+use crate::model::members;
 use crate::sampling::{Draws, Pass, Scheme};
 
 /// Cost of a prediction with draws. By default every example gets all of them, independent of each other.
@@ -94,7 +94,7 @@ pub struct Inputs<'a, I> {
     pub batch_size: usize,
     /// Number and seed of the draws.
     pub draws: Draws,
-    /// Place of their noise; weights drawn once a batch where the model does not support it.
+    /// Place of their noise.
     pub scheme: Scheme,
     /// Draws are made anew for every batch. Their keys then use the bits of the seed above
     /// [`MAX_SEED`](crate::sampling::MAX_SEED), for the number of the batch.
@@ -140,8 +140,7 @@ impl<'a, I> Inputs<'a, I> {
 
     /// The posterior mean without draws, else passes of the [scheme](Self::scheme).
     pub fn predict<M: Model<Input = I>>(&self, model: &M) -> Result<Prediction, Error> {
-        let is_supported = check_scheme(model, self.scheme).is_ok();
-        self.predict_by(if is_supported { self.scheme } else { Scheme::PerBatch }, model)
+        self.predict_by(self.scheme, model)
     }
 
     /// The mean without draws, else passes of `scheme`.
@@ -300,6 +299,10 @@ fn draws_whole_batch(pass: &Pass) -> bool {
 
 /// Prediction for some examples: the logits of every draw, or of every adapter that answers side by side.
 ///
+/// # Shapes
+///
+/// `[members, rows, width]`; a width of 1 is that of scores.
+///
 /// # Examples
 ///
 /// ```
@@ -366,6 +369,10 @@ impl Prediction {
     }
 
     /// The answer to every example, as a classifier's: averaged probabilities and their uncertainty.
+    ///
+    /// # Errors
+    ///
+    /// No classes, and logits that are not numbers.
     pub fn classes(&self) -> Result<Vec<ClassAnswer>, Error> {
         let logs = log_softmax(&self.values, self.width)?;
         let probabilities = mean_probability(&logs, self.members(), self.width)?;
@@ -382,7 +389,11 @@ impl Prediction {
         Ok(rows.map(answer).collect())
     }
 
-    /// The answer to every example, as a regressor's.
+    /// The answer to every example, as a regressor's: mean and deviation over the members.
+    ///
+    /// # Errors
+    ///
+    /// Examples without a member.
     pub fn scores(&self) -> Result<Vec<ScoreAnswer>, Error> {
         let answer = |i: usize| {
             let drawn: Vec<f64> =

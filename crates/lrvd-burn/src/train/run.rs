@@ -18,7 +18,7 @@ use super::state::TrainState;
 use crate::adapter::{AdapterConfig, AdapterKind};
 use crate::error::Error;
 use crate::files::{AtomicDir, WeightStore, is_file};
-use crate::model::{NamedModule, attach_adapters, check_scheme, start_op};
+use crate::model::{NamedModule, attach_adapters, start_op};
 use crate::optimizer::AdamW;
 use crate::parameters::Group;
 use crate::peft::{
@@ -29,6 +29,43 @@ use crate::peft::{
 use crate::selection::Selection;
 
 /// A model with what trains it.
+///
+/// # Examples
+///
+/// ```
+/// use lrvd_burn::adapter::AdaptedLinear;
+/// use lrvd_burn::burn;
+/// use lrvd_burn::burn::module::Module;
+/// use lrvd_burn::burn::tensor::{Device, Tensor};
+/// use lrvd_burn::sampling::Pass;
+/// use lrvd_burn::train::{Inputs, Model, OrderConfig, Ordered, Rows, Targets, Watch};
+/// use lrvd_burn::{BayesLora, TrainConfig};
+///
+/// #[derive(Module, Debug)]
+/// struct Net {
+///     layer: AdaptedLinear,
+/// }
+///
+/// impl Model for Net {
+///     type Input = Tensor<2>;
+///
+///     fn logits(&self, input: &Tensor<2>, pass: &Pass) -> Tensor<2> {
+///         self.layer.forward_with(input.clone(), pass)
+///     }
+/// }
+///
+/// let device = Device::flex();
+/// let net = Net { layer: AdaptedLinear::new(Tensor::<2>::ones([4, 2], &device), None) };
+/// let classes = Tensor::<2>::from_floats([[1.0, 0.0], [0.0, 1.0]], &device);
+/// let rows = Rows::new(Tensor::<2>::ones([2, 4], &device), Targets::Classes(classes));
+/// let config = TrainConfig { steps: 3, ..TrainConfig::default() };
+/// let mut run = BayesLora::new(2).targets(["layer"]).run(net, &config)?;
+/// let mut batches = Ordered::new(&rows, OrderConfig::shuffled(2), config.seed)?;
+/// run.fit(&mut batches, &mut Watch::default())?;
+/// let prediction = run.predict(&Inputs::new(&rows).drawn(10))?;
+/// assert_eq!((prediction.members(), prediction.rows, prediction.width), (10, 2, 2));
+/// # Ok::<(), lrvd_burn::Error>(())
+/// ```
 pub struct Run<M, T: ?Sized> {
     /// Everything that changes.
     pub state: TrainState<M>,
@@ -43,6 +80,11 @@ pub struct Run<M, T: ?Sized> {
 impl<M: Model, T: Method<M> + ?Sized> Run<M, T> {
     /// Puts fresh adapters of `method` on the layers of `model` in `targets`, and unfreezes its head; of BayesLoRA
     /// [`Adaptation::run`](crate::Adaptation::run) does so.
+    ///
+    /// # Errors
+    ///
+    /// Settings out of their range, and what [`attach_adapters`] rejects: targets that match no layer, a rank above the width of
+    /// a layer, a layer that has an adapter.
     pub fn new(
         mut model: M,
         method: Box<T>,
@@ -50,13 +92,12 @@ impl<M: Model, T: Method<M> + ?Sized> Run<M, T> {
         config: &TrainConfig,
     ) -> Result<Self, Error> {
         let schedule = config.check()?;
-        let Setup { adapter, groups, scheme, op, .. } = method.setup(config)?;
+        let Setup { adapter, groups, op, .. } = method.setup(config)?;
         groups.check()?;
         attach_adapters(&mut model, targets, &adapter, NoiseKey::new(config.seed))?;
         if let Some(op) = op {
             start_op(&mut model, &op, NoiseKey::new(config.seed))?;
         }
-        check_scheme(&model, scheme)?;
         model.visit_parameters_mut(&mut |p| match p.group {
             Group::Head => p.value.set_trainable(true),
             Group::Pooler => p.value.set_trainable(config.train_pooler),
@@ -106,6 +147,14 @@ impl<M: Model, T: Method<M> + ?Sized> Run<M, T> {
     }
 
     /// The model's answers to `inputs`.
+    ///
+    /// # Shapes
+    ///
+    /// `[draws, rows, width]`, one member without draws; ensembles have as many for each draw as members.
+    ///
+    /// # Errors
+    ///
+    /// Settings of the draws out of their range, logits of tokens, and [`Error::Stopped`] once the watch ends the prediction.
     pub fn predict(&self, inputs: &Inputs<'_, M::Input>) -> Result<Prediction, Error> {
         self.method.predict(&self.state.model.clone().valid(), inputs)
     }

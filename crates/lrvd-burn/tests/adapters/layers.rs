@@ -1,10 +1,10 @@
-//! An ensemble on one layer has the numbers of separate adapters; extensions, schemes and targets that do not fit.
+//! An ensemble on one layer has the numbers of separate adapters; extensions and targets that do not fit.
 
 use crate::support::prelude::*;
 use lrvd_burn::Selection;
 use lrvd_burn::adapter::repeat_for_members;
 use lrvd_burn::files::HostTensor;
-use lrvd_burn::model::{Named, attach_adapters, check_scheme, members};
+use lrvd_burn::model::{Named, attach_adapters, members};
 use lrvd_burn::peft::{PeftAdapter, PeftConfig, PeftModule, TargetModules, attach_peft};
 
 const MEMBERS: usize = 3;
@@ -131,24 +131,6 @@ fn adapters_that_do_not_fit_are_rejected_by_name() {
     assert!(matches!(old, Some(Extension::Gaussian(old)) if old.family().is_some()));
     assert!(of(&noisy).posterior().is_none());
     assert_eq!(noisy.slot().unwrap().family, None);
-
-    // A scheme that an extension has no meaning for.
-    *net.first = layer(&plain(), DType::F32);
-    net.second.detach();
-    assert!(SCHEMES.iter().all(|&scheme| check_scheme(&net, scheme).is_ok()));
-    for (extension, rejected) in [
-        (element_noise(NoiseMap::Square, false, DType::F32), &SCHEMES[4..]),
-        (scales(1, DType::F32), &SCHEMES[6..]),
-    ] {
-        net.first.extend(Some(extension)).unwrap();
-        for scheme in SCHEMES {
-            let error = check_scheme(&net, scheme).err().map(|error| error.to_string());
-            let text = format!(
-                "layer `net.first` does not support sampling {scheme}; use one draw per batch or a `lrvd_burn::nn::Linear`"
-            );
-            assert_eq!(error, rejected.contains(&scheme).then_some(text));
-        }
-    }
 }
 
 #[test]

@@ -33,7 +33,7 @@ fn numbers_and_gradients_are_those_of_the_definition(
 ) {
     let mut layer = every_layer(dtype).swap_remove(kind);
     layer.edit(|adapter| adapter.dropout = RATE).unwrap();
-    for scheme in SCHEMES.into_iter().filter(|scheme| layer.supports(*scheme)) {
+    for scheme in SCHEMES {
         let pass = Pass::sampled(scheme, key());
         let x = inputs(dtype);
         let name = format!("{scheme:?}");
@@ -112,6 +112,21 @@ fn a_batch_of_draws_is_as_many_batches_and_pairs_cancel() {
             let first = tokens(inputs(DType::F64), &Pass::sampled(WEIGHTS[0], key()));
             close("first of a pair", &each[..mean.len()], &first, 1e-15);
         }
+    }
+}
+
+/// Noise of sequences and tokens is that of further sequences, from the key of the first draw.
+#[test]
+fn draws_of_other_noise_are_further_sequences() {
+    const DRAWS: usize = 3;
+    let layer = layer(&noisy(VariationalFamily::RankVariance), DType::F64);
+    for &scheme in &SCHEMES[2..] {
+        let first = Pass { first_draw: 2, ..Pass::sampled(scheme, key()) };
+        let all = Pass::sampled(scheme, key().at_step(key().step + 2));
+        let run = |x: Tensor<3>, pass: &Pass| host(layer.forward_with(x, pass));
+        let expected = run(inputs(DType::F64).repeat_dim(0, DRAWS), &all);
+        let found = run(inputs(DType::F64), &first.with_draws(DRAWS, BATCH));
+        same(&format!("{scheme:?}"), &found, &expected);
     }
 }
 
@@ -310,12 +325,6 @@ fn factors_and_noise_train_under_their_names_and_nothing_else() {
         assert!(net.first.weight.base().grad(&gradients).is_none());
         assert!(net.first.bias.as_ref().unwrap().val().grad(&gradients).is_none());
     }
-}
-
-#[test]
-#[should_panic(expected = "does not support sampling by nested draws")]
-fn a_rejected_scheme_is_not_run_at_the_mean() {
-    run(&extended(scales(1, DType::F32), DType::F32), inputs(DType::F32), Scheme::Nested);
 }
 
 /// The weight in blocks of 32 inputs of an output, which share a scale.

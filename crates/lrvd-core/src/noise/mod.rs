@@ -14,7 +14,8 @@ pub use philox::{philox, words};
 
 /// Names of the independent noise streams: the low 16 bits of [`NoiseKey::stream`].
 ///
-/// Plain `u32` constants rather than an enum, because kernels receive the number itself.
+/// Plain `u32` constants rather than an enum, because kernels receive the number itself. 68 to 70 are those of `lrvd-bench`'s
+/// methods.
 #[derive(Clone, Copy, Debug)]
 pub struct Stream;
 
@@ -35,6 +36,14 @@ impl Stream {
     pub const SHUFFLE: u32 = 6;
     /// Generated data sets and label noise.
     pub const DATA: u32 = 7;
+    /// Flipout: signs of the input of A, `[tokens, d_input]`.
+    pub const FLIP_A_INPUT: u32 = 64;
+    /// Flipout: signs of the output of A, `[tokens, rank]`.
+    pub const FLIP_A_OUTPUT: u32 = 65;
+    /// Flipout: signs of the input of B, `[tokens, rank]`.
+    pub const FLIP_B_INPUT: u32 = 66;
+    /// Flipout: signs of the output of B, `[tokens, d_output]`.
+    pub const FLIP_B_OUTPUT: u32 = 67;
 }
 
 /// Address of a run of random numbers: seed, step (or draw), module and stream.

@@ -55,8 +55,13 @@ impl LowRankAdapter {
 
     /// The posterior of `BayesLoRA` whose means the factors are, if there is one.
     pub fn posterior(&self) -> Option<&Gaussian> {
+        self.gaussian().filter(|noise| noise.family().is_some())
+    }
+
+    /// Gaussian noise on the factors, if there is any.
+    pub(in crate::adapter) fn gaussian(&self) -> Option<&Gaussian> {
         match &self.extension {
-            Some(Extension::Gaussian(noise)) => noise.family().and(Some(noise)),
+            Some(Extension::Gaussian(noise)) => Some(noise),
             _ => None,
         }
     }
@@ -128,10 +133,7 @@ impl LowRankAdapter {
     /// They are part of the graph. Where the loss does not reach them, Burn keeps them as long as the parameter
     /// lives, and visits all of them after every backward pass: a step would cost more with every step.
     pub(in crate::adapter) fn deviations(&self) -> Option<Deviations> {
-        match &self.extension {
-            Some(Extension::Gaussian(e)) => Some(e.deviations(&self.a.val(), &self.b.val())),
-            _ => None,
-        }
+        Some(self.gaussian()?.deviations(&self.a.val(), &self.b.val()))
     }
 
     /// Weight draws `[draws, ...]` of both factors; one that is not random is its mean, `[1, ...]`, or

@@ -13,7 +13,7 @@ mod low_rank;
 use burn::module::{Module, Param};
 use burn::tensor::Tensor;
 
-use super::noise::LayerNoise;
+use super::noise::{LayerNoise, TOKENS};
 use super::op::OpExtension;
 use crate::sampling::{Pass, Scheme};
 
@@ -35,33 +35,19 @@ pub enum Extension {
 }
 
 impl LowRankAdapter {
-    /// `true` if passes of `scheme` have a meaning here; the mean always has.
-    ///
-    /// | | `PerBatch` | `PerSequence` | `PerToken` | `MomentMatched`, `Nested` |
-    /// |---|---|---|---|---|
-    /// | plain, singular values | at the mean | at the mean | at the mean | at the mean |
-    /// | posterior | yes | yes | flipout | yes |
-    /// | other Gaussian noise | yes | yes | flipout | no |
-    ///
-    /// An [`UpdateOp`](super::UpdateOp) says it itself.
-    pub fn supports(&self, scheme: Scheme) -> bool {
-        match (&self.extension, scheme) {
-            (_, Scheme::Mean) => true,
-            (Some(Extension::Gaussian(noise)), Scheme::MomentMatched(_) | Scheme::Nested) => {
-                noise.family().is_some()
-            }
-            (Some(Extension::Op(extension)), _) => extension.op.supports(scheme),
-            _ => true,
-        }
-    }
-
     /// Update as one matrix `[d_input, d_output]`: at the mean, or at one weight draw where the scheme of
     /// `pass` draws weights; `None` of an [`UpdateOp`](super::UpdateOp).
     pub(super) fn dense(&self, pass: &Pass, module: u32) -> Option<Tensor<2>> {
         if matches!(self.extension, Some(Extension::Op(_))) {
             return None;
         }
-        let noise = LayerNoise { pass: *pass, module, scheme: Scheme::PerBatch, sequences: 1 };
+        let noise = LayerNoise {
+            pass: *pass,
+            module,
+            scheme: Scheme::PerBatch,
+            sequences: 1,
+            use_index: TOKENS,
+        };
         let (a, b) = match pass.scheme.draws_weights().then(|| self.deviations()).flatten() {
             Some(std) => self.draw(std, &noise),
             None => self.means(),

@@ -2,9 +2,9 @@
 //!
 //! `pytorch.rs` compares those with noise on weights with PyTorch; divergences of noise on entries follow.
 
-use lrvd_burn::adapter::AdapterStream;
 use lrvd_core::baselines::ScaleMixture;
 use lrvd_core::noise::{fill_normal, fill_normal_f64};
+use lrvd_core::posterior::EPS_VARIANCE;
 use lrvd_core::special::softplus;
 
 use super::activation_noise::{moment_matched, nested};
@@ -146,6 +146,14 @@ fn update(
         (Some(Extension::SingularValues(_) | Extension::Op(_)), _) => {
             scaled(SIZES, [x, a, b], &leaves[2])
         }
+        (Some(Extension::Gaussian(_)), Scheme::MomentMatched(_) | Scheme::Nested)
+            if of(layer).posterior().is_none() =>
+        {
+            let output = noise(of_use(Stream::OUTPUT), rows * D_OUTPUT, dtype);
+            let rank = noise(of_use(Stream::RANK), rows * RANK, dtype);
+            let stds = deviations(layer, leaves);
+            of_entries([x, a, b], stds, [&rank, &output], scheme)
+        }
         (Some(Extension::Gaussian(_)), Scheme::MomentMatched(_) | Scheme::Nested) => {
             let adapter = with_leaves(&HostAdapter::read(of(layer)), leaves);
             let q = &adapter.posterior().unwrap().unwrap();
@@ -172,19 +180,53 @@ fn update(
                     drawn(Stream::WEIGHT_A, D_INPUT * RANK),
                     drawn(Stream::WEIGHT_B, RANK * D_OUTPUT),
                 ],
-                input_sign: [
-                    sign(AdapterStream::FLIP_A_INPUT, D_INPUT),
-                    sign(AdapterStream::FLIP_B_INPUT, RANK),
-                ],
+                input_sign: [sign(Stream::FLIP_A_INPUT, D_INPUT), sign(Stream::FLIP_B_INPUT, RANK)],
                 output_sign: [
-                    sign(AdapterStream::FLIP_A_OUTPUT, RANK),
-                    sign(AdapterStream::FLIP_B_OUTPUT, D_OUTPUT),
+                    sign(Stream::FLIP_A_OUTPUT, RANK),
+                    sign(Stream::FLIP_B_OUTPUT, D_OUTPUT),
                 ],
             };
             let [std_a, std_b] = deviations(layer, leaves);
             flipout(SIZES, [x, a, b], [&std_a, &std_b], &flips)
         }
     }
+}
+
+/// Noise on activations by independent noise on the entries, from standard deviations in memory order.
+///
+/// ```text
+/// moment-matched   out = c · (s·B + eps ∘ √(v·(B² + κ σ_B²) + s²·σ_B² + 1e-8)),     s = x·A,  v = x²·σ_A²
+/// nested           h = s + eps_1 ∘ √(v + 1e-8),   out = c · (h·B + eps_2 ∘ √(h²·σ_B² + 1e-8))
+/// ```
+fn of_entries(
+    [x, a, b]: [&[f64]; 3],
+    [std_a, std_b]: [Vec<f64>; 2],
+    [rank_noise, output_noise]: [&[f64]; 2],
+    scheme: Scheme,
+) -> Vec<f64> {
+    let square = |values: &[f64]| times(values, values);
+    let up = |h: &[f64], b: &[f64]| product(h, b, RANK, D_OUTPUT);
+    let drawn = |mean: &[f64], variance: &[f64], eps: &[f64]| -> Vec<f64> {
+        let entries = mean.iter().zip(variance).zip(eps);
+        entries.map(|((m, v), e)| m + e * (v + EPS_VARIANCE).sqrt()).collect()
+    };
+    let of_b = square(&std_b);
+    let s = SIZES.down(x, a);
+    let v = SIZES.down(&square(x), &square(&std_a));
+    let out = match scheme {
+        Scheme::MomentMatched(cross) => {
+            let kappa = if cross == CrossTerm::Exact { 1.0 } else { 0.0 };
+            let inner: Vec<f64> =
+                b.iter().zip(&of_b).map(|(b, variance)| b * b + kappa * variance).collect();
+            let variance = plus(&up(&v, &inner), &up(&square(&s), &of_b));
+            drawn(&up(&s, b), &variance, output_noise)
+        }
+        _ => {
+            let h = drawn(&s, &v, rank_noise);
+            drawn(&up(&h, b), &up(&square(&h), &of_b), output_noise)
+        }
+    };
+    out.iter().map(|y| SCALING * y).collect()
 }
 
 /// Draws of the weights in a pass, each for its share of the sequences.

@@ -392,10 +392,6 @@ impl UpdateOp for Scales {
         self.members
     }
 
-    fn supports(&self, scheme: Scheme) -> bool {
-        scheme != Scheme::Nested
-    }
-
     fn prepare<'a>(&'a self, layer: OpLayer<'a>) -> Box<PreparedUpdate<'a>> {
         let (a, b) = (layer.a.val(), layer.b.val());
         let scales = layer.extension.parameter::<1>(0);
