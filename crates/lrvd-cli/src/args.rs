@@ -13,7 +13,7 @@ use lrvd_burn::train::DrawPolicy;
 
 use crate::printer::{Format, Printer};
 use crate::process::threads;
-use crate::progress::{LogFormat, ProgressStyle};
+use crate::progress::ProgressStyle;
 
 /// Headings of the options in a command's help. An option below none of them is for every command.
 ///
@@ -60,13 +60,6 @@ impl GlobalArguments {
         let lines = self.no_progress || self.quiet;
         if lines { Some(ProgressStyle::Lines) } else { self.progress }
     }
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct LogArguments {
-    /// Also write logs of this kind; `metrics.jsonl` is always written.
-    #[arg(long, value_enum, value_name = "KIND", help_heading = heading::OUTPUT, hide_short_help = true)]
-    pub(crate) log: Vec<LogFormat>,
 }
 
 /// Sources of settings, for `lrvd train` and `lrvd config show`.

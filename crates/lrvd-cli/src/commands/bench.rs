@@ -21,7 +21,7 @@ use serde_json::json;
 
 use super::table::table;
 use super::{Outcome, help};
-use crate::args::{self, DeviceArgument, GlobalArguments, LogArguments};
+use crate::args::{self, DeviceArgument, GlobalArguments};
 use crate::exit::{ExitStatus, run_flag};
 use crate::printer::{Format, Printer};
 use crate::progress::{self, Journal};
@@ -90,8 +90,6 @@ pub(crate) struct SuiteArguments {
     /// Output folder [default: runs/glue or runs/reasoning].
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
-    #[command(flatten)]
-    pub(crate) logs: LogArguments,
     /// What to keep of trained models: adapters with their posteriors, for `lrvd predict`, `eval`, `inspect` and `export`.
     #[arg(long, action = ArgAction::Set, default_value = "adapters", value_name = "WHAT", value_parser = args::one_of(&[true, false], kept))]
     pub(crate) keep: bool,
@@ -142,8 +140,6 @@ pub(crate) struct RunArguments {
     pub(crate) all: bool,
     #[command(flatten)]
     pub(crate) alive: AliveArguments,
-    #[command(flatten)]
-    pub(crate) logs: LogArguments,
 }
 
 /// When a worker counts as dead.
@@ -185,7 +181,7 @@ fn suite(
     global: GlobalArguments,
     printer: Printer,
 ) -> Outcome {
-    let (dry_run, logs) = (arguments.dry_run, arguments.logs.log.clone());
+    let dry_run = arguments.dry_run;
     let arms = arguments.arms.as_deref().map(Arms::read).transpose()?;
     let plans = arguments.plan.is_some();
     let cluster = if plans { cluster(&arguments, arms.as_ref())? } else { None };
@@ -208,7 +204,7 @@ fn suite(
         return planned(&plan, suite, cluster, &out, printer);
     }
     let folder = out.clone();
-    let mut sink = Journal::new(shown, printer, move |_| folder.clone(), &logs);
+    let mut sink = Journal::new(shown, printer, move |_| folder.clone());
     let worker = WorkerOptions::alone(worker_name(false));
     let outcome =
         run_suite(&options, arms.as_ref(), worker, &stop, &mut |event| sink.event(event))?;
@@ -325,7 +321,7 @@ fn cluster(arguments: &SuiteArguments, arms: Option<&Arms>) -> Result<Option<(En
 }
 
 fn work(arguments: RunArguments, global: GlobalArguments, printer: Printer) -> Outcome {
-    let RunArguments { plan: out, index, all, alive, logs } = arguments;
+    let RunArguments { plan: out, index, all, alive } = arguments;
     let of_engine = ["SLURM_ARRAY_TASK_ID", "JOB_COMPLETION_INDEX"];
     let index = index.or_else(|| of_engine.into_iter().filter(|_| !all).find_map(variable));
     let stop = run_flag(printer)?;
@@ -340,7 +336,7 @@ fn work(arguments: RunArguments, global: GlobalArguments, printer: Printer) -> O
     let shown = progress::sink(printer, global.progress_style(), &stop);
     let runs = plan.clone();
     let folder = move |label: &str| out.join(runs.folder_of(label));
-    let mut sink = Journal::new(shown, printer, folder, &logs.log);
+    let mut sink = Journal::new(shown, printer, folder);
     let step = match place {
         Some(place) => worker.run(place, &mut |event| sink.event(event))?,
         None => worker.run_all(&mut |event| sink.event(event))?,

@@ -18,9 +18,7 @@ use serde_json::json;
 use super::config::overrides;
 use super::data::{ExampleArguments, read};
 use super::{Outcome, table};
-use crate::args::{
-    self, DeviceArgument, GlobalArguments, LogArguments, SettingsArguments, heading,
-};
+use crate::args::{self, DeviceArgument, GlobalArguments, SettingsArguments, heading};
 use crate::exit::{ExitStatus, run_flag};
 use crate::printer::{Format, Printer};
 use crate::progress::{self, Journal};
@@ -92,19 +90,16 @@ pub(crate) struct TrainArguments {
     /// Continue an interrupted run in its output folder.
     #[arg(long, help_heading = heading::OUTPUT)]
     pub(crate) resume: bool,
-    #[command(flatten)]
-    pub(crate) logs: LogArguments,
 }
 
 pub(super) fn run(arguments: TrainArguments, global: GlobalArguments, printer: Printer) -> Outcome {
-    let logs = arguments.logs.log.clone();
     let data = read(&arguments.examples)?;
     let stop = run_flag(printer)?;
     let device = arguments.device.name(printer);
     let options = options(arguments, device, &data)?;
     let shown = progress::sink(printer, global.progress_style(), &stop);
     let out = options.out.clone();
-    let mut sink = Journal::new(shown, printer, move |_| out.clone(), &logs);
+    let mut sink = Journal::new(shown, printer, move |_| out.clone());
     let TrainOutcome { record, adapter } =
         train(&options, data, &stop, &mut |event| sink.event(event))?;
     drop(sink); // gives the screen back

@@ -1,16 +1,13 @@
-//! The events of a run, kept in its folder: `metrics.jsonl`, and where asked for TensorBoard's event files.
+//! `metrics.jsonl`: the events of a run, in its folder.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use lrvd_bench::progress::Event;
 use lrvd_burn::files::write_atomic;
-use prost::Message;
 use serde_json::{Value, json};
 
-use super::LogFormat;
 use crate::printer::Printer;
 
 const METRICS_FILE: &str = "metrics.jsonl";
@@ -26,11 +23,9 @@ pub(crate) struct Journal {
     printer: Printer,
     /// The folder of a run, by its label.
     folder: Box<dyn Fn(&str) -> PathBuf>,
-    with_board: bool,
     run: String,
     step: usize,
     lines: Option<File>,
-    board: Option<EventFile>,
     failed: bool,
 }
 
@@ -40,17 +35,14 @@ impl Journal {
         shown: Box<dyn FnMut(&Event)>,
         printer: Printer,
         folder: impl Fn(&str) -> PathBuf + 'static,
-        logs: &[LogFormat],
     ) -> Self {
         Self {
             shown,
             printer,
             folder: Box::new(folder),
-            with_board: logs.contains(&LogFormat::Tensorboard),
             run: String::new(),
             step: 0,
             lines: None,
-            board: None,
             failed: false,
         }
     }
@@ -67,7 +59,6 @@ impl Journal {
             write_atomic(&path, kept.as_bytes()).map_err(io::Error::other)?;
         }
         self.lines = Some(OpenOptions::new().create(true).append(true).open(&path)?);
-        self.board = None;
         Ok(())
     }
 
@@ -93,14 +84,7 @@ impl Journal {
 
     fn write(&mut self, event: &Event) -> io::Result<()> {
         match event {
-            Event::RunStarted { label, done, .. } => {
-                self.open(label, *done)?;
-                if self.with_board {
-                    let name = label.replace(" / ", "/").replace(' ', "-");
-                    let folder = (self.folder)(label).join("tensorboard").join(name);
-                    self.board = Some(EventFile::create(&folder, *done)?);
-                }
-            }
+            Event::RunStarted { label, done, .. } => self.open(label, *done)?,
             // A run that this process did not start was finished by an earlier one.
             Event::RunFinished { label, .. }
                 if self.run != *label && self.reopen(label)?.is_none() =>
@@ -117,18 +101,6 @@ impl Journal {
                 line[name] = value.clone();
             }
             file.write_all(format!("{line}\n").as_bytes())?;
-        }
-        if let Some(board) = &mut self.board {
-            let evaluated = match event {
-                Event::Evaluated { metric, .. } => Some(metric.as_str()),
-                _ => None,
-            };
-            let values = values.as_object().into_iter().flatten();
-            let numbers = values.filter_map(|(name, value)| {
-                let name = if name == "value" { evaluated? } else { name };
-                Some((format!("{kind}/{name}"), value.as_f64()?))
-            });
-            board.write(step, numbers)?;
         }
         Ok(())
     }
@@ -195,102 +167,6 @@ fn described(event: &Event, step: usize) -> Option<(&'static str, usize, Value)>
     })
 }
 
-// TensorBoard's event files: records of protocol buffers, each framed by its length and two checksums, in the format of
-// `tensorflow/core/util/event.proto` and of `TFRecord`.
-
-#[derive(Clone, PartialEq, Message)]
-struct EventRecord {
-    /// Seconds since 1970.
-    #[prost(double, tag = "1")]
-    wall_time: f64,
-    #[prost(int64, tag = "2")]
-    step: i64,
-    #[prost(string, optional, tag = "3")]
-    file_version: Option<String>,
-    #[prost(message, optional, tag = "5")]
-    summary: Option<Summary>,
-    #[prost(message, optional, tag = "7")]
-    session_log: Option<SessionLog>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct Summary {
-    #[prost(message, repeated, tag = "1")]
-    values: Vec<Scalar>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct Scalar {
-    #[prost(string, tag = "1")]
-    tag: String,
-    // Written also where it is 0: a scalar without a value is none.
-    #[prost(float, optional, tag = "2")]
-    value: Option<f32>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct SessionLog {
-    #[prost(int32, tag = "1")]
-    status: i32,
-}
-
-/// Start of a session: readers drop what an earlier one wrote of the same and later steps.
-const START: i32 = 1;
-
-struct EventFile(File);
-
-impl EventFile {
-    /// A new file in `folder` for a run that continues after `done` steps.
-    fn create(folder: &Path, done: usize) -> io::Result<Self> {
-        fs::create_dir_all(folder)?;
-        // Readers take the files of a folder in the order of their names.
-        let n = fs::read_dir(folder)?.count();
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        let name = format!("events.out.tfevents.{now:010}.{n:03}.lrvd");
-        let mut file = Self(File::create_new(folder.join(name))?);
-        let file_version = Some("brain.Event:2".to_owned());
-        file.record(EventRecord { file_version, ..EventRecord::default() })?;
-        if done > 0 {
-            let (step, session_log) = (done as i64 + 1, Some(SessionLog { status: START }));
-            file.record(EventRecord { step, session_log, ..EventRecord::default() })?;
-        }
-        Ok(file)
-    }
-
-    /// Adds numbers of one step; without any, nothing.
-    fn write(
-        &mut self,
-        step: usize,
-        numbers: impl Iterator<Item = (String, f64)>,
-    ) -> io::Result<()> {
-        let values: Vec<Scalar> =
-            numbers.map(|(tag, value)| Scalar { tag, value: Some(value as f32) }).collect();
-        if values.is_empty() {
-            return Ok(());
-        }
-        let (step, summary) = (step as i64, Some(Summary { values }));
-        self.record(EventRecord { step, summary, ..EventRecord::default() })
-    }
-
-    fn record(&mut self, event: EventRecord) -> io::Result<()> {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH);
-        let wall_time = now.map_or(0.0, |since| since.as_secs_f64());
-        self.0.write_all(&framed(&EventRecord { wall_time, ..event }.encode_to_vec()))
-    }
-}
-
-/// Length, its checksum, the data, their checksum.
-fn framed(data: &[u8]) -> Vec<u8> {
-    let length = (data.len() as u64).to_le_bytes();
-    let parts = [&length[..], &checksum(&length), data, &checksum(data)];
-    parts.concat()
-}
-
-/// CRC-32C, turned by 15 bits and shifted so that a checksum of checksums is none.
-fn checksum(data: &[u8]) -> [u8; 4] {
-    crc32c::crc32c(data).rotate_right(15).wrapping_add(0xa282_ead8).to_le_bytes()
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -310,8 +186,7 @@ mod tests {
     fn tell(out: &Path, events: &[Event]) {
         let printer = Printer { format: Format::Text, quiet: true };
         let folder = out.to_owned();
-        let logs = [LogFormat::Tensorboard];
-        let mut journal = Journal::new(Box::new(|_| {}), printer, move |_| folder.clone(), &logs);
+        let mut journal = Journal::new(Box::new(|_| {}), printer, move |_| folder.clone());
         for event in events {
             journal.event(event);
         }
@@ -362,51 +237,9 @@ mod tests {
         tell(out, &[first, second, started("a / d", 0), step(1), third, again]);
         let more = "c finished 1, d run 0, d step 1, d finished 1";
         assert_eq!(lines(out), format!("{both}, b finished 3, {more}"));
-        assert_eq!(fs::read_dir(out).unwrap().count(), 2, "metrics and the board");
+        assert_eq!(fs::read_dir(out).unwrap().count(), 1, "one file");
         // A run that starts anew leaves nothing of the old one.
         tell(out, &[started("a / b", 0), step(1)]);
         assert_eq!(lines(out), format!("{c}, {more}, b run 0, b step 1"));
-        assert!(out.join("tensorboard/a/b").is_dir() && out.join("tensorboard/a/c").is_dir());
-    }
-
-    #[test]
-    fn records_are_those_of_tensorboard() {
-        // Written by `RecordWriter` and the `Event` of the Python package `tensorboard`.
-        let first = EventRecord {
-            wall_time: 1.5e9,
-            file_version: Some("brain.Event:2".into()),
-            ..EventRecord::default()
-        };
-        let scalar = Scalar { tag: "step/loss".into(), value: Some(0.0) };
-        let second = EventRecord {
-            wall_time: 1.5e9,
-            step: 3,
-            summary: Some(Summary { values: vec![scalar] }),
-            ..EventRecord::default()
-        };
-        let hex = |event: &EventRecord| -> String {
-            let digit = |nibble: u8| char::from_digit(nibble.into(), 16).unwrap();
-            let bytes = framed(&event.encode_to_vec());
-            bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
-        };
-        assert_eq!(hex(&first), FIRST);
-        assert_eq!(hex(&second), SECOND);
-    }
-
-    const FIRST: &str =
-        "1800000000000000a37f4b2209000000c00b5ad6411a0d627261696e2e4576656e743a324ca9a464";
-    const SECOND: &str = "1f00000000000000514b441809000000c00b5ad64110032a120a100a09737465702f6c6f7373150000000064ac4d8d";
-
-    #[test]
-    fn a_second_file_follows_the_first() {
-        let folder = tempfile::tempdir().unwrap();
-        let numbers = || [("step/loss".to_owned(), 0.5)].into_iter();
-        EventFile::create(folder.path(), 0).unwrap().write(1, numbers()).unwrap();
-        EventFile::create(folder.path(), 1).unwrap().write(2, numbers()).unwrap();
-        let mut files: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|e| e.unwrap()).collect();
-        files.sort_by_key(fs::DirEntry::file_name);
-        let sizes: Vec<u64> = files.iter().map(|file| file.metadata().unwrap().len()).collect();
-        assert_eq!(sizes.len(), 2);
-        assert!(sizes[0] < sizes[1], "the second says where it begins: {sizes:?}");
     }
 }

@@ -41,12 +41,6 @@ pub(crate) enum ProgressStyle {
     Lines,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum LogFormat {
-    /// Event files for TensorBoard, a folder for each run.
-    Tensorboard,
-}
-
 /// Shows events in `style`, or in the richest one that the terminal allows; in lines where a notebook or the log of a build keeps
 /// every redraw.
 ///

@@ -18,7 +18,7 @@ fn with_checkpoints(out: &Path) -> Vec<PathBuf> {
         for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
             match path.file_name().and_then(|name| name.to_str()) {
                 Some(name) if name.starts_with("step-") => found.push(folder.clone()),
-                Some("data" | "adapter" | "tensorboard") | None => {}
+                Some("data" | "adapter") | None => {}
                 Some(_) if path.is_dir() => folders.push(path),
                 Some(_) => {}
             }
