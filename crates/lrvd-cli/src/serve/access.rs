@@ -31,7 +31,7 @@ impl Access {
         self.key.is_none() && !self.address.ip().to_canonical().is_loopback()
     }
 
-    /// [`Code::Unauthorized`] without the key on a path that needs it. Of a server without a key, [`Code::HostHeader`] without
+    /// [`Code::Unauthorized`] without the key on a path that needs it. Of a server without a key, [`Code::UnreadableRequest`] without
     /// exactly one readable `Host` and [`Code::WrongHost`] for one that is another server's, but for probes: a page that reaches
     /// the server by the name of its site has no key.
     pub(super) fn check(&self, request: &Request) -> Result<(), Problem> {
@@ -50,7 +50,7 @@ impl Access {
         let wrong = |found: &str| {
             let message =
                 format!("expected one header `Host` with a name or an address, found {found}");
-            Problem::new(Code::HostHeader, message)
+            Problem::new(Code::UnreadableRequest, message)
         };
         let mut hosts = request.headers().get_all(HOST).iter();
         let (Some(host), None) = (hosts.next(), hosts.next()) else {
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn a_request_must_name_this_server() {
-        let (own, wrong, no) = (Ok(()), Err(Code::WrongHost), Err(Code::HostHeader));
+        let (own, wrong, no) = (Ok(()), Err(Code::WrongHost), Err(Code::UnreadableRequest));
         for (address, public, expected, hosts) in [
             (
                 "127.0.0.1:8080",

@@ -82,7 +82,7 @@ fn check_key(app: &App) -> Result<(), Problem> {
     }
     let message =
         "adapters of a server can only be changed with a key: start it with `--api-key-env`";
-    Err(Problem::new(Code::KeyNotSet, message))
+    Err(Problem::new(Code::Forbidden, message))
 }
 
 async fn added(
@@ -110,7 +110,7 @@ async fn added(
     app.queue(&served).push(job)?;
     let wrong = |reason: &str| {
         let message = format!("adapter `{name}`: the model does not answer: {reason}");
-        Err(Problem::at(Code::UnusableAdapter, "folder", message))
+        Err(Problem::at(Code::Unprocessable, "folder", message))
     };
     match ended.await {
         Ok(Ok(_)) => {}
@@ -123,8 +123,8 @@ async fn added(
 
 fn unusable(name: &str, error: &Error) -> Problem {
     let code = match kind_of(error) {
-        Some(Kind::OtherBase) => Code::OtherBase,
-        _ => Code::UnusableAdapter,
+        Some(Kind::OtherBase) => Code::Conflict,
+        _ => Code::Unprocessable,
     };
     Problem::at(code, "folder", format!("adapter `{name}`: {error:#}"))
 }

@@ -56,7 +56,7 @@ pub(super) fn answered(
         Ok(Err((index, Fault::Text(reason)))) => {
             let field = fields.swap_remove(index);
             let message = format!("the model cannot read this text: {reason}");
-            Err(Problem::at(Code::UnreadableText, field, message))
+            Err(Problem::at(Code::Unprocessable, field, message))
         }
         // Or the worker has ended, which it says itself.
         Ok(Err((_, Fault::Model))) | Err(_) => Err(Problem::internal()),

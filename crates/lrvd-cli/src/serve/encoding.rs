@@ -29,7 +29,10 @@ pub(super) fn decoded<'a>(
         return Err(Problem::new(Code::UnsupportedMediaType, message));
     }
     let damaged = |error: std::io::Error| {
-        Problem::new(Code::UnreadableBody, format!("the body is not compressed by zstd: {error}"))
+        Problem::new(
+            Code::UnreadableRequest,
+            format!("the body is not compressed by zstd: {error}"),
+        )
     };
     let mut decoder = zstd::Decoder::with_buffer(body).map_err(damaged)?;
     decoder.window_log_max(WINDOW_LOG).map_err(damaged)?;
@@ -76,8 +79,8 @@ mod tests {
         for (encodings, body, most, expected) in [
             (&["zstd"][..], &packed[..], text.len() - 1, Code::BodyTooLarge),
             (&["zstd"], &twice, text.len(), Code::BodyTooLarge),
-            (&["zstd"], &packed[..packed.len() - 3], text.len(), Code::UnreadableBody),
-            (&["zstd"], text.as_bytes(), text.len(), Code::UnreadableBody),
+            (&["zstd"], &packed[..packed.len() - 3], text.len(), Code::UnreadableRequest),
+            (&["zstd"], text.as_bytes(), text.len(), Code::UnreadableRequest),
             (&["gzip"], &packed, text.len(), Code::UnsupportedMediaType),
             (&["zstd, zstd"], &packed, text.len(), Code::UnsupportedMediaType),
             (&["zstd", "gzip"], &packed, text.len(), Code::UnsupportedMediaType),
@@ -97,7 +100,7 @@ mod tests {
             encoder.flush().unwrap();
             encoder.finish().unwrap()
         };
-        assert_eq!(code(&["zstd"], &packed(27), 100), Err(Code::UnreadableBody));
+        assert_eq!(code(&["zstd"], &packed(27), 100), Err(Code::UnreadableRequest));
         assert_eq!(code(&["zstd"], &packed(WINDOW_LOG), 100), Ok(b"{".to_vec()));
     }
 }

@@ -18,9 +18,9 @@
 //! | `problem` | errors, in the form of the path's API |
 //! | `app` | what every request needs |
 //! | `queue` | what waits, which of it is answered together, the loop that asks the model |
-//! | `access`, `share` | which requests are answered: their `Host`, their key; which pages of other sites may ask |
+//! | `access` | which requests are answered: their `Host`, their key |
 //! | `metrics` | counts for Prometheus |
-//! | `routes` | which path does what; limits, log lines |
+//! | `routes` | which path does what; which pages of other sites may ask; limits, log lines |
 //! | `server` | start and stop, connections |
 
 mod access;
@@ -41,7 +41,6 @@ mod request;
 mod response;
 mod routes;
 mod server;
-mod share;
 mod stream;
 mod systemone;
 mod typed;

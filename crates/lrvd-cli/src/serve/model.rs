@@ -490,7 +490,7 @@ impl LanguageCard {
         let (found, most) = (generation.max_tokens, self.max_tokens);
         if !(least..=most).contains(&found) {
             let message = format!("{found} new tokens, expected {least} to {most}");
-            return Err(Problem::at(Code::MaxTokensOutOfRange, field, message));
+            return Err(Problem::at(Code::InvalidField, field, message));
         }
         generation.check().map_err(|error| {
             let field = match &error {
@@ -507,7 +507,7 @@ fn seed(asked: Option<u64>, own: u64) -> Result<u64, Problem> {
     let found = asked.unwrap_or(own);
     if found > MAX_SEED {
         let message = format!("seed {found}, expected 0 to {MAX_SEED}");
-        return Err(Problem::at(Code::SeedOutOfRange, "seed", message));
+        return Err(Problem::at(Code::InvalidField, "seed", message));
     }
     Ok(found)
 }

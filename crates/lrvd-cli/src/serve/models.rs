@@ -43,7 +43,7 @@ impl Served {
         let message = format!(
             "the model `{name}` is of another kind and answers at {places}: `/v1/adapters` lists all models"
         );
-        Problem::at(Code::OtherKind, "model", message)
+        Problem::at(Code::NotFound, "model", message)
     }
 
     pub(super) fn classifier(&self) -> Result<&ClassifierCard, Problem> {
@@ -111,7 +111,7 @@ impl Models {
         }
         let message =
             format!("the models of this server are of another kind and answer at {}", listed(own));
-        Err(Problem::new(Code::OtherKind, message))
+        Err(Problem::new(Code::NotFound, message))
     }
 
     /// Rejects a name for which there is no room.
@@ -121,7 +121,7 @@ impl Models {
             return Ok(());
         }
         let message = format!("the server has {} adapters, its `--max-adapters`", self.most);
-        Err(Problem::new(Code::TooManyAdapters, message))
+        Err(Problem::new(Code::Conflict, message))
     }
 
     /// Removes the model of this name, unless requests that name none are for it.
@@ -133,7 +133,7 @@ impl Models {
                 let message = format!(
                     "`{name}` answers requests that name no model: `POST /v1/adapters` replaces it"
                 );
-                Err(Problem::new(Code::DefaultModel, message))
+                Err(Problem::new(Code::Conflict, message))
             }
             Some(place) => {
                 all.remove(place);
@@ -162,7 +162,7 @@ impl Models {
 fn unknown(name: &str, all: &[Arc<Served>]) -> Problem {
     let known = all.iter().map(|model| model.card.name()).chain([ALIAS]);
     let message = format!("there is no model `{name}`, only {}", listed(known));
-    Problem::at(Code::UnknownModel, "model", message)
+    Problem::at(Code::NotFound, "model", message)
 }
 
 /// Rejects a name that requests could not send, or that means another model.

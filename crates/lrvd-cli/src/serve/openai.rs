@@ -194,13 +194,13 @@ impl CompletionRequest {
             Some(messages) => vec![("messages".to_owned(), conversation(messages)?)],
             None if is_chat => {
                 let expected = "expected `messages` with at least one message";
-                return Err(Problem::at(Code::NoText, "messages", expected));
+                return Err(Problem::at(Code::InvalidField, "messages", expected));
             }
             None => prompts(self.prompt)?,
         };
         if prompts.len() > card.max_texts {
             let message = format!("{} prompts, expected at most {}", prompts.len(), card.max_texts);
-            return Err(Problem::at(Code::TooManyTexts, "prompt", message));
+            return Err(Problem::at(Code::InvalidField, "prompt", message));
         }
         if is_streamed && prompts.len() > 1 {
             let message = format!("{} prompts, expected one with `stream`", prompts.len());
@@ -299,7 +299,7 @@ fn prompts(prompts: Option<Prompts>) -> Result<Vec<(String, Prompt)>, Problem> {
     };
     if all.is_empty() {
         return Err(Problem::at(
-            Code::NoText,
+            Code::InvalidField,
             "prompt",
             "expected `prompt` with at least one text",
         ));
@@ -318,7 +318,7 @@ fn given(prompt: &Prompt) -> Option<String> {
 fn conversation(messages: Vec<Object<ChatMessage>>) -> Result<Prompt, Problem> {
     if messages.is_empty() {
         let expected = "expected `messages` with at least one message";
-        return Err(Problem::at(Code::NoText, "messages", expected));
+        return Err(Problem::at(Code::InvalidField, "messages", expected));
     }
     let mut all = Vec::with_capacity(messages.len());
     for (i, Object(ChatMessage { role, content })) in messages.into_iter().enumerate() {

@@ -19,64 +19,55 @@ const SCHEME: HeaderValue = HeaderValue::from_static("Bearer");
 #[serde(rename_all = "snake_case")]
 #[schemars(inline)]
 pub(super) enum Code {
-    NotFound,
-    OtherKind,
-    MethodNotAllowed,
-    UnsupportedMediaType,
-    UnreadableBody,
-    BodyTooLarge,
     MalformedJson,
+    // The request around the body, or its compression.
+    UnreadableRequest,
     InvalidField,
     MissingField,
-    UnknownModel,
-    KeyNotSet,
-    UnusableAdapter,
-    OtherBase,
-    TooManyAdapters,
-    DefaultModel,
-    NoText,
-    EmptyText,
-    TooManyTexts,
-    PairMissing,
-    PairUnwanted,
-    ChoicesOutOfRange,
-    ChoicesUnwanted,
-    DrawsOutOfRange,
-    MaxTokensOutOfRange,
-    SeedOutOfRange,
-    UnreadableText,
-    Internal,
-    QueueFull,
-    Stopping,
-    Timeout,
-    HostHeader,
-    WrongHost,
     Unauthorized,
+    // Adapters of a server without a key are not changed.
+    Forbidden,
+    // No such path, model or adapter, or one of another kind.
+    NotFound,
+    MethodNotAllowed,
+    // An adapter that does not fit the base or the others.
+    Conflict,
+    BodyTooLarge,
+    UnsupportedMediaType,
+    WrongHost,
+    // A text that the model does not read, or a folder without a usable adapter.
+    Unprocessable,
+    Internal,
+    // The queue is full, or the server is being stopped.
+    Unavailable,
+    Timeout,
 }
 
 impl Code {
     fn status(self) -> StatusCode {
         match self {
-            Self::NotFound | Self::OtherKind | Self::UnknownModel => StatusCode::NOT_FOUND,
-            Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
-            Self::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            Self::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
-            Self::UnreadableText | Self::UnusableAdapter => StatusCode::UNPROCESSABLE_ENTITY,
-            Self::OtherBase | Self::TooManyAdapters | Self::DefaultModel => StatusCode::CONFLICT,
-            Self::KeyNotSet => StatusCode::FORBIDDEN,
-            Self::Internal => StatusCode::INTERNAL_SERVER_ERROR,
-            Self::QueueFull | Self::Stopping => StatusCode::SERVICE_UNAVAILABLE,
-            Self::Timeout => StatusCode::GATEWAY_TIMEOUT,
-            Self::WrongHost => StatusCode::MISDIRECTED_REQUEST,
+            Self::MalformedJson
+            | Self::UnreadableRequest
+            | Self::InvalidField
+            | Self::MissingField => StatusCode::BAD_REQUEST,
             Self::Unauthorized => StatusCode::UNAUTHORIZED,
-            _ => StatusCode::BAD_REQUEST,
+            Self::Forbidden => StatusCode::FORBIDDEN,
+            Self::NotFound => StatusCode::NOT_FOUND,
+            Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
+            Self::Conflict => StatusCode::CONFLICT,
+            Self::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            Self::WrongHost => StatusCode::MISDIRECTED_REQUEST,
+            Self::Unprocessable => StatusCode::UNPROCESSABLE_ENTITY,
+            Self::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+            Self::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Timeout => StatusCode::GATEWAY_TIMEOUT,
         }
     }
 
     /// Whether the body of the request is at fault, and not the request around it.
     fn is_of_the_body(self) -> bool {
         matches!(self.status(), StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY)
-            && self != Self::HostHeader
     }
 }
 
@@ -168,11 +159,11 @@ impl Problem {
 
     /// A number of draws that the model does not answer with.
     pub(super) fn draws(found: usize, expected: &str) -> Self {
-        Self::at(Code::DrawsOutOfRange, "draws", format!("{found} draws, expected {expected}"))
+        Self::at(Code::InvalidField, "draws", format!("{found} draws, expected {expected}"))
     }
 
     pub(super) fn stopping() -> Self {
-        Self::new(Code::Stopping, "the server is being stopped")
+        Self::new(Code::Unavailable, "the server is being stopped")
     }
 
     pub(super) fn internal() -> Self {
@@ -266,7 +257,7 @@ pub(super) fn write(response: &mut Response, shape: Shape) {
     // Of the empty body.
     headers.remove(header::CONTENT_LENGTH);
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    if matches!(problem.code, Code::QueueFull | Code::Stopping) {
+    if problem.code == Code::Unavailable {
         headers.insert(header::RETRY_AFTER, RETRY_AFTER);
     }
     if problem.code == Code::Unauthorized {

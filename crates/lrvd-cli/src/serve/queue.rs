@@ -89,7 +89,7 @@ impl<M> Queue<M> {
         }
         if waiting.texts + texts > self.most {
             let message = format!("the queue is full ({} texts): try again later", self.most);
-            return Err(Problem::new(Code::QueueFull, message));
+            return Err(Problem::new(Code::Unavailable, message));
         }
         waiting.texts += texts;
         waiting.jobs.push_back(job);
@@ -278,12 +278,12 @@ mod tests {
     fn a_full_queue_rejects_until_a_client_leaves_and_a_closed_one_gives_what_it_holds() {
         let queue = Queue::new(3);
         let gone = push(&queue, "a", 2, MEAN).unwrap();
-        assert_eq!(push(&queue, "b", 2, MEAN).unwrap_err(), Code::QueueFull);
+        assert_eq!(push(&queue, "b", 2, MEAN).unwrap_err(), Code::Unavailable);
         drop(gone);
         let _waits = push(&queue, "c", 3, MEAN).unwrap();
         assert_eq!(queue.texts(), 3);
         queue.close();
-        assert_eq!(push(&queue, "d", 1, MEAN).unwrap_err(), Code::Stopping);
+        assert_eq!(push(&queue, "d", 1, MEAN).unwrap_err(), Code::Unavailable);
         let batch = queue.take(9, |(), _, _| true).unwrap();
         assert_eq!((batch.len(), text(&batch[0].inputs[0]), queue.texts()), (1, "c 0", 0));
         assert!(queue.take(1, |(), _, _| true).is_none());
@@ -356,7 +356,7 @@ mod tests {
         };
         assert_eq!(decide(2), Ok(()));
         assert_eq!(queue.texts(), 3);
-        assert_eq!(decide(2), Err(Code::QueueFull));
+        assert_eq!(decide(2), Err(Code::Unavailable));
         assert_eq!(decide(1), Ok(()));
         let is_shared = |(): &(), input: &Input, _| matches!(input, Input::Text(_));
         let taken = || queue.take(9, is_shared).unwrap().iter().map(Job::texts).collect::<Vec<_>>();

@@ -48,7 +48,7 @@ pub(super) fn text_of(
         StatusCode::PAYLOAD_TOO_LARGE => too_long(most),
         _ => {
             let message = format!("the body could not be read: {}", rejection.body_text());
-            Problem::new(Code::UnreadableBody, message)
+            Problem::new(Code::UnreadableRequest, message)
         }
     })?;
     let decompressed = match decoded(headers, &body, most)? {
@@ -70,7 +70,7 @@ pub(super) fn check_head(headers: &HeaderMap, most: usize) -> Result<(), Problem
         (Some(coding), None) if coding.as_bytes().eq_ignore_ascii_case(b"chunked") => Ok(()),
         _ => {
             let message = "the transfer coding is not `chunked` alone";
-            Err(Problem::new(Code::UnreadableBody, message))
+            Err(Problem::new(Code::UnreadableRequest, message))
         }
     }
 }
@@ -124,7 +124,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
 
 pub(super) fn filled(text: &str, field: impl FnOnce() -> String) -> Result<(), Problem> {
     if text.trim().is_empty() {
-        return Err(Problem::at(Code::EmptyText, field(), "the text is empty"));
+        return Err(Problem::at(Code::InvalidField, field(), "the text is empty"));
     }
     Ok(())
 }
@@ -200,11 +200,11 @@ impl ClassifyRequest {
         };
         if inputs.is_empty() {
             let expected = "`text`, or `inputs` with at least one text";
-            return Err(Problem::at(Code::NoText, "text", format!("expected {expected}")));
+            return Err(Problem::at(Code::InvalidField, "text", format!("expected {expected}")));
         }
         if inputs.len() > card.max_texts {
             let message = format!("{} texts, expected at most {}", inputs.len(), card.max_texts);
-            return Err(Problem::at(Code::TooManyTexts, "inputs", message));
+            return Err(Problem::at(Code::InvalidField, "inputs", message));
         }
         let options = card.options(draws, seed)?;
         // As the client wrote it.
@@ -222,20 +222,20 @@ impl ClassifyRequest {
             let asks = card.kind == Kind::Choices;
             if card.pairs == Some(true) && input.pair.is_none() {
                 let message = "the model was trained on pairs: expected `pair`, the second text";
-                return wrong(Code::PairMissing, "pair", message.to_owned());
+                return wrong(Code::InvalidField, "pair", message.to_owned());
             }
             if card.pairs == Some(false) && input.pair.is_some() {
                 let message = "the model was trained on single texts: expected no `pair`";
-                return wrong(Code::PairUnwanted, "pair", message.to_owned());
+                return wrong(Code::InvalidField, "pair", message.to_owned());
             }
             if asks && !(2..=most).contains(&found) {
                 let message = format!("{found} choices, expected 2 to {most}");
-                return wrong(Code::ChoicesOutOfRange, "choices", message);
+                return wrong(Code::InvalidField, "choices", message);
             }
             if !asks && found > 0 {
                 let message =
                     "the model was trained on texts without choices: expected no `choices`";
-                return wrong(Code::ChoicesUnwanted, "choices", message.to_owned());
+                return wrong(Code::InvalidField, "choices", message.to_owned());
             }
             for (place, choice) in input.choices.iter().enumerate() {
                 filled(choice, || format!("{}[{place}]", field(index, "choices")))?;
@@ -313,7 +313,7 @@ impl GenerateRequest {
             (None, messages) => {
                 let field = if messages.is_some() { "messages" } else { "prompt" };
                 let expected = "`prompt`, or `messages` with at least one message";
-                return Err(Problem::at(Code::NoText, field, format!("expected {expected}")));
+                return Err(Problem::at(Code::InvalidField, field, format!("expected {expected}")));
             }
         };
         let sampling = Generation::sampling(temperature, top_p);

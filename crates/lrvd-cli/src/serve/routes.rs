@@ -4,19 +4,20 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::rejection::BytesRejection;
 use axum::extract::{DefaultBodyLimit, Request, State};
-use axum::http::{HeaderMap, Method, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::{any, delete, get};
 use hyper::body::Frame;
 use serde::Serialize;
 use tokio::sync::oneshot::channel;
+use tower_http::cors::{AllowOrigin, CorsLayer};
 
 use super::apis::{APIS, Api, api, document, shape};
 use super::app::{App, answered};
@@ -27,7 +28,6 @@ use super::problem::{Code, Problem, json, write};
 use super::queue::Job;
 use super::request::{Asked, check_head, text_of};
 use super::response::{Form, respond};
-use super::share::share;
 use super::stream::{Streamed, stream};
 use super::systemone::ModelList;
 use super::{ADAPTER, ADAPTERS, MODELS, adapters};
@@ -69,7 +69,7 @@ pub(super) fn router(app: Arc<App>) -> Router {
             any(move |app, method, headers, body| ask(api, app, method, headers, body)),
         )
     });
-    asked
+    let answered = asked
         .route("/", get(page))
         .route(ADAPTERS, get(adapters::list).post(adapters::add))
         // A name may have slashes.
@@ -100,10 +100,23 @@ pub(super) fn router(app: Arc<App>) -> Router {
         })
         .method_not_allowed_fallback(|| async { not_allowed() })
         .layer(DefaultBodyLimit::max(app.limits.max_bytes))
-        .layer(from_fn_with_state(Arc::clone(&app), admit))
-        .layer(from_fn_with_state(Arc::<[String]>::from(&*app.access.origins), share))
-        .layer(from_fn_with_state(Arc::clone(&app), observe))
-        .with_state(app)
+        .layer(from_fn_with_state(Arc::clone(&app), admit));
+    let answered = match &*app.access.origins {
+        [] => answered,
+        origins => answered.layer(shared(origins)),
+    };
+    answered.layer(from_fn_with_state(Arc::clone(&app), observe)).with_state(app)
+}
+
+/// Permission of pages of the sites `origins` to send requests (CORS), which browsers keep for ten minutes.
+fn shared(origins: &[String]) -> CorsLayer {
+    let origins = origins.iter().filter_map(|origin| HeaderValue::from_str(origin).ok());
+    CorsLayer::new()
+        .allow_origin(AllowOrigin::list(origins))
+        .allow_methods([Method::GET, Method::POST, Method::DELETE])
+        .allow_headers([header::AUTHORIZATION, header::CONTENT_TYPE])
+        .expose_headers([header::RETRY_AFTER])
+        .max_age(Duration::from_mins(10))
 }
 
 async fn page() -> impl IntoResponse {

@@ -40,7 +40,7 @@ pub(super) fn check_count(found: usize, card: &ClassifierCard) -> Result<(), Pro
     if (1..=most).contains(&found) {
         return Ok(());
     }
-    let code = if found == 0 { Code::NoText } else { Code::TooManyTexts };
+    let code = if found == 0 { Code::InvalidField } else { Code::InvalidField };
     Err(Problem::at(code, "questions", format!("{found} questions, expected 1 to {most}")))
 }
 
@@ -59,7 +59,7 @@ pub(super) fn check_options(
         "the questions have {options} options in all{times}, that is {found}, expected at most {most}: the server's \
          `--max-options`"
     );
-    Err(Problem::at(Code::TooManyTexts, "questions", message))
+    Err(Problem::at(Code::InvalidField, "questions", message))
 }
 
 /// What neither API has a field for.
