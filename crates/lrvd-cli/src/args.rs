@@ -33,9 +33,12 @@ pub(crate) mod heading {
 
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct GlobalArguments {
-    /// Format of standard output.
-    #[arg(long, global = true, value_enum, default_value_t, help_heading = heading::OUTPUT)]
-    pub(crate) format: Format,
+    /// Format of standard output [default: table].
+    ///
+    /// The default of `predict`, `generate` and `ood score` in a file or a pipe is jsonl. jsonl and csv are for commands that
+    /// print rows; csv is written at the end.
+    #[arg(long, global = true, value_enum, help_heading = heading::OUTPUT)]
+    pub(crate) format: Option<Format>,
     /// Print only errors on standard error, and the log messages of `RUST_LOG`.
     #[arg(long, short, global = true, help_heading = heading::OUTPUT)]
     pub(crate) quiet: bool,

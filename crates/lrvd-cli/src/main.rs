@@ -7,6 +7,7 @@ mod log;
 mod printer;
 mod process;
 mod progress;
+mod rows;
 #[cfg(feature = "serve")]
 mod serve;
 mod terminal;
@@ -19,13 +20,13 @@ fn main() -> ExitCode {
     let arguments = match commands::parse() {
         Ok(arguments) => arguments,
         Err(answer) => {
-            let printer = printer::Printer { format: printer::Format::Text, quiet: false };
+            let printer = printer::Printer { named: None, quiet: false };
             let code = ExitCode::from(answer.exit_code() as u8);
             return ended(printer, printer.usage(&answer).map(|()| code));
         }
     };
     let GlobalArguments { format, quiet, threads, .. } = arguments.global;
-    let printer = printer::Printer { format, quiet };
+    let printer = printer::Printer { named: format, quiet };
     let start = || exit::fail_at_file_limit().map_err(Into::into).and_then(|()| log::start());
     let command = || start().and_then(|()| commands::run(arguments, printer));
     ended(printer, process::run(threads, command).flatten().map(exit::ExitStatus::code))

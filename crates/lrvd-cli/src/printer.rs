@@ -4,20 +4,38 @@ use std::error::Error;
 use std::io::{self, ErrorKind, Write};
 use std::sync::LazyLock;
 
+use anyhow::anyhow;
 use clap::ValueEnum;
 use indicatif::MultiProgress;
 use lrvd_bench::{Result, printable, printable_json};
 use serde::Serialize;
 
+use crate::rows::{Row, csv};
 use crate::terminal;
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+/// Formats of standard output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
-    /// Tables and text.
-    #[default]
-    Text,
-    /// JSON.
+    /// Tables and text, for reading.
+    Table,
+    /// A JSON object a line, for each row.
+    Jsonl,
+    /// A header, and a line for each row.
+    Csv,
+    /// One JSON document.
     Json,
+}
+
+impl Format {
+    /// The error of a command that prints no rows, where they are asked for.
+    pub(crate) fn check_without_rows(self) -> Result<()> {
+        match self {
+            Self::Table | Self::Json => Ok(()),
+            Self::Jsonl | Self::Csv => {
+                Err(anyhow!("`--format jsonl` and `--format csv` are for commands that print rows"))
+            }
+        }
+    }
 }
 
 /// The envelope of every JSON document: what wrote it, and the version of its form.
@@ -38,13 +56,19 @@ fn version(command: &str) -> u32 {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Printer {
-    pub(crate) format: Format,
+    /// Format that the command line names.
+    pub(crate) named: Option<Format>,
     pub(crate) quiet: bool,
 }
 
 #[expect(clippy::unused_self, reason = "only the holder of a printer writes")]
 impl Printer {
-    /// Data. A pipe that the reader has closed is no error.
+    /// Format of a command whose default is a table.
+    pub(crate) fn format(self) -> Format {
+        self.named.unwrap_or(Format::Table)
+    }
+
+    /// Data. A pipe that the reader has closed is not an error.
     pub(crate) fn data(self, text: &str) -> Result<()> {
         self.line(text).map(|_| ())
     }
@@ -81,9 +105,32 @@ impl Printer {
         value: &T,
         text: impl FnOnce(&T) -> String,
     ) -> Result<()> {
-        match self.format {
+        self.format().check_without_rows()?;
+        match self.format() {
             Format::Json => self.document(command, value),
-            Format::Text => self.data(&text(value)),
+            _ => self.data(&text(value)),
+        }
+    }
+
+    /// `value` as the JSON document of a command, its `rows` as lines, or as `text`.
+    pub(crate) fn report_rows<T: Serialize>(
+        self,
+        command: &'static str,
+        value: &T,
+        rows: impl FnOnce(&T) -> Result<Vec<Row>>,
+        text: impl FnOnce(&T) -> String,
+    ) -> Result<()> {
+        match self.format() {
+            Format::Table | Format::Json => self.report(command, value, text),
+            Format::Csv => self.data(&csv(&rows(value)?)?),
+            Format::Jsonl => {
+                for row in rows(value)? {
+                    if !self.document_line(command, row)? {
+                        break;
+                    }
+                }
+                Ok(())
+            }
         }
     }
 
@@ -93,9 +140,10 @@ impl Printer {
         value: &T,
         text: impl FnOnce(&T) -> Result<String>,
     ) -> Result<()> {
-        match self.format {
+        self.format().check_without_rows()?;
+        match self.format() {
             Format::Json => self.json(value),
-            Format::Text => self.data(&text(value)?),
+            _ => self.data(&text(value)?),
         }
     }
 

@@ -17,6 +17,7 @@ use lrvd_burn::train::latest_checkpoint;
 use serde::Serialize;
 use serde_json::Value;
 
+use super::numbered::next_folder;
 use crate::error::{Error, Kind, Result};
 use crate::io::{JsonLayout, cannot, create_dir, read_json, write_json};
 use crate::record::RunRecord;
@@ -82,8 +83,9 @@ impl OutputFolder {
     pub(crate) fn check_results(&self) -> Result<()> {
         if !self.resume && self.file(SETTINGS_FILE).is_file() {
             bail!(
-                "`{}` already holds results; pass `--resume` to continue, or name another folder",
-                self.path.display()
+                "`{}` already holds results; pass `--resume` to continue, or name another folder, such as `{}`",
+                self.path.display(),
+                next_folder(&self.path)?.display()
             );
         }
         Ok(())
@@ -214,7 +216,7 @@ impl OutputFolder {
 }
 
 impl Drop for OutputFolder {
-    /// A start that came to nothing leaves nothing; if tidying up fails, the marker lets the next start in.
+    /// A failed start leaves no files; if they cannot be removed, the marker lets the next start in.
     fn drop(&mut self) {
         if let Some(made) = self.made.take() {
             let _ = fs::remove_dir_all(self.data());

@@ -1,6 +1,7 @@
 //! One run: a fresh start or a checkpoint, the loop of [`lrvd_burn::train`], the record, the folder.
 
 mod folder;
+mod numbered;
 mod outcome;
 mod settings;
 mod start;
@@ -13,6 +14,7 @@ pub(crate) use folder::{
     ADAPTER_DIR, CLAIMS_DIR, DATA_DIR, LABELS_FILE, OutputFolder, RECORD_FILE, SETTINGS_FILE,
     clear, file_hashes, remove_parts, still_there,
 };
+pub use numbered::{last_folder, next_folder};
 pub(crate) use outcome::{ByDraws, Finished, LAST_PREDICTIONS, summary};
 pub(crate) use settings::{RowSettings, TrainSettings, is_run_on_texts};
 pub(crate) use start::{NO_CASCADE, Run, RunPlace, RunStart};

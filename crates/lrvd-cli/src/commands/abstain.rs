@@ -10,13 +10,14 @@ use lrvd_bench::adapter::{
 use lrvd_bench::answers::{AnswerSpace, QuestionKind};
 use lrvd_bench::data::Split;
 use lrvd_bench::{Result, percent};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::eval::{EvalArguments, draws, labelled, write};
 use super::{Outcome, help};
 use crate::args::{self, heading};
 use crate::exit::ExitStatus;
 use crate::printer::Printer;
+use crate::rows::Row;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum AbstainCommand {
@@ -62,14 +63,17 @@ pub(super) fn run(command: AbstainCommand, printer: Printer) -> Outcome {
         }
         let found = fit_decisions(&classifier, &labelled, (draws, seed), risk, delta)?;
         let body = json!({ "draws": draws, "risk": risk, "delta": delta, "types": found });
-        printer.report("abstain fit", &body, |_| by_type(&found, risk, delta))?;
+        let rows = |_: &Value| Row::keyed("type", &found);
+        printer.report_rows("abstain fit", &body, rows, |_| by_type(&found, risk, delta))?;
         return Ok(ExitStatus::Done);
     }
     let evaluation = evaluate(&classifier, &labelled.examples, draws, seed)?;
     printer.notes(evaluation.notes());
     write(&evaluation, out, printer)?;
     let found = fit_abstention(&classifier, &labelled, &evaluation, draws, risk, delta)?;
-    printer.report("abstain fit", &json!({ "draws": draws, "abstention": found }), |_| {
+    let body = json!({ "draws": draws, "abstention": found });
+    let rows = |_: &Value| Row::keyed("draws", &BTreeMap::from([(draws, &found)]));
+    printer.report_rows("abstain fit", &body, rows, |_| {
         let rows = format!("these {}", found.certificate.rows);
         let certified = certified(&rows, &found.certificate);
         format!("threshold: an entropy of {:.4} nats. {certified}", found.above)

@@ -18,6 +18,7 @@ use crate::args::{InputColumns, heading};
 use crate::exit::ExitStatus;
 use crate::printer::{Format, Printer};
 use crate::progress::LINE_EVERY;
+use crate::rows::{Row, csv};
 
 /// Time without a row after which those that have come from standard input are answered.
 const QUIET: Duration = Duration::from_millis(50);
@@ -269,13 +270,16 @@ impl InputArguments {
     }
 }
 
-/// Answers as a command writes them: for reading in a terminal, one JSON object a line in a file or a pipe, one document with
-/// `--format json`.
+/// Answers as a command writes them: in the format of the command line, or else for reading in a terminal, and one JSON object a
+/// line in a file or a pipe.
 pub(super) struct Answers {
     command: &'static str,
     printer: Printer,
-    pub(super) for_reading: bool,
+    format: Format,
+    /// Parts of the document, which is written at the end.
     all: Vec<Value>,
+    /// Rows of CSV, which is written at the end.
+    rows: Vec<Row>,
     count: usize,
     /// When the number of answers was last noted.
     noted: Instant,
@@ -283,8 +287,16 @@ pub(super) struct Answers {
 
 impl Answers {
     pub(super) fn new(command: &'static str, printer: Printer) -> Self {
-        let for_reading = std::io::stdout().is_terminal();
-        Self { command, printer, for_reading, all: Vec::new(), count: 0, noted: Instant::now() }
+        let is_read = std::io::stdout().is_terminal();
+        let format = printer.named.unwrap_or(if is_read { Format::Table } else { Format::Jsonl });
+        let (all, rows) = (Vec::new(), Vec::new());
+        Self { command, printer, format, all, rows, count: 0, noted: Instant::now() }
+    }
+
+    /// Writes the next answers for reading, or as lines, where the command line names no format.
+    pub(super) fn set_for_reading(&mut self, is_read: bool) {
+        let own = if is_read { Format::Table } else { Format::Jsonl };
+        self.format = self.printer.named.unwrap_or(own);
     }
 
     /// Writes an answer: as a part of the document, as a line, or for reading; `false` once the reader has closed the pipe.
@@ -295,19 +307,17 @@ impl Answers {
         shown: impl FnOnce() -> String,
     ) -> Result<bool> {
         self.count += 1;
-        let is_seen = self.for_reading && self.printer.format == Format::Text;
-        if !is_seen && self.noted.elapsed() >= LINE_EVERY {
+        if self.format != Format::Table && self.noted.elapsed() >= LINE_EVERY {
             self.noted = Instant::now();
             self.printer.note(&format!("{} answers so far", self.count));
         }
-        match self.printer.format {
-            Format::Json => {
-                self.all.push(serde_json::to_value(part)?);
-                Ok(true)
-            }
-            Format::Text if self.for_reading => self.printer.line(&shown()),
-            Format::Text => self.printer.document_line(self.command, answer),
+        match self.format {
+            Format::Table => return self.printer.line(&shown()),
+            Format::Jsonl => return self.printer.document_line(self.command, answer),
+            Format::Csv => self.rows.push(Row::new(answer)?),
+            Format::Json => self.all.push(serde_json::to_value(part)?),
         }
+        Ok(true)
     }
 
     /// Writes that a row has no answer; `false` once the reader has closed the pipe.
@@ -317,10 +327,12 @@ impl Answers {
         self.write(&none, &none, || format!("no answer: {}", none.error))
     }
 
-    /// Writes the document, which `body` makes of all answers, if there is to be one.
+    /// Writes the document, which `body` makes of all answers, or the rows of CSV.
     pub(super) fn finish(self, body: impl FnOnce(Vec<Value>) -> Value) -> Outcome {
-        if self.printer.format == Format::Json {
-            self.printer.document(self.command, body(self.all))?;
+        match self.format {
+            Format::Table | Format::Jsonl => {}
+            Format::Csv => self.printer.data(&csv(&self.rows)?)?,
+            Format::Json => self.printer.document(self.command, body(self.all))?,
         }
         Ok(ExitStatus::Done)
     }

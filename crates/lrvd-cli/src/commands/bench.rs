@@ -25,6 +25,7 @@ use crate::args::{self, DeviceArgument, GlobalArguments};
 use crate::exit::{ExitStatus, run_flag};
 use crate::printer::{Format, Printer};
 use crate::progress::{self, Journal};
+use crate::rows::Row;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum BenchCommand {
@@ -258,9 +259,9 @@ fn describe(
 
 /// Prints the tables, and where the report is.
 fn report(summary: &Headline, out: &Path, printer: Printer) -> Result<()> {
-    match printer.format {
+    match printer.format() {
         Format::Json => printer.json_text(&fs::read_to_string(out.join("results.json"))?)?,
-        Format::Text => {
+        _ => {
             for text in summary.table.iter().chain(&summary.comparison).chain(&summary.verdict) {
                 printer.data(text)?;
             }
@@ -358,18 +359,30 @@ fn work(arguments: RunArguments, global: GlobalArguments, printer: Printer) -> O
 
 fn show_status(out: &Path, dead_after: Duration, printer: Printer) -> Outcome {
     let runs = status(out, worker_name(false), dead_after)?;
-    printer.report("bench status", &BTreeMap::from([("runs", &runs)]), |_| {
-        let mut counts = BTreeMap::new();
-        let mut row = |run: &RunStatus| {
-            *counts.entry(run.state).or_insert(0) += 1;
-            let step = format!("{} of {}", run.step, run.steps);
-            vec![run.run.clone(), run.index.to_string(), state(run.state), step, run.note.clone()]
-        };
-        let rows = runs.iter().map(&mut row).collect();
-        let rows = table(&["run", "index", "state", "steps", "note"], rows);
-        let counts = counts.iter().map(|(kind, count)| format!("{count} {}", state(*kind)));
-        format!("{rows}\n\n{} runs: {}", runs.len(), counts.collect::<Vec<_>>().join(", "))
-    })?;
+    let body = BTreeMap::from([("runs", &runs)]);
+    printer.report_rows(
+        "bench status",
+        &body,
+        |_| Row::each(&runs),
+        |_| {
+            let mut counts = BTreeMap::new();
+            let mut row = |run: &RunStatus| {
+                *counts.entry(run.state).or_insert(0) += 1;
+                let step = format!("{} of {}", run.step, run.steps);
+                vec![
+                    run.run.clone(),
+                    run.index.to_string(),
+                    state(run.state),
+                    step,
+                    run.note.clone(),
+                ]
+            };
+            let rows = runs.iter().map(&mut row).collect();
+            let rows = table(&["run", "index", "state", "steps", "note"], rows);
+            let counts = counts.iter().map(|(kind, count)| format!("{count} {}", state(*kind)));
+            format!("{rows}\n\n{} runs: {}", runs.len(), counts.collect::<Vec<_>>().join(", "))
+        },
+    )?;
     Ok(ExitStatus::Done)
 }
 

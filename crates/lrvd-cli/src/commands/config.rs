@@ -14,6 +14,7 @@ use super::{Outcome, help};
 use crate::args::{SettingsArguments, one_of};
 use crate::exit::ExitStatus;
 use crate::printer::Printer;
+use crate::rows::Row;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
@@ -106,7 +107,12 @@ fn check(config: Layers, printer: Printer) -> Result<()> {
         "preset": config.preset,
         "changes": changes.iter().map(change).collect::<Vec<_>>(),
     });
-    printer.report("config check", &body, |_| {
+    let entry = |(key, from, to): &(String, Value, Value)| {
+        let row = Row::default().with("setting", key.as_str());
+        row.with("preset", from.clone()).with("here", to.clone())
+    };
+    let rows = |_: &Value| Ok(changes.iter().map(entry).collect());
+    printer.report_rows("config check", &body, rows, |_| {
         let row =
             |(key, from, to): &(String, Value, Value)| vec![key.clone(), plain(from), plain(to)];
         table(&["setting", &config.preset, "here"], changes.iter().map(row).collect())

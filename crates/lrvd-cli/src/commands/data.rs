@@ -20,6 +20,7 @@ use super::{Outcome, help};
 use crate::args::{self, heading};
 use crate::exit::ExitStatus;
 use crate::printer::Printer;
+use crate::rows::Row;
 
 /// Examples for training and evaluation.
 #[derive(Clone, Debug, Args)]
@@ -260,16 +261,21 @@ pub(super) fn run(command: DataCommand, printer: Printer) -> Outcome {
     let mut report = check_data(data?, model.as_deref(), &given, max_length)?;
     report["model_note"].as_str().into_iter().for_each(|note| printer.note(note));
     if unused.rows() == 0 {
-        printer.report("data check", &report, text)?;
+        printer.report_rows("data check", &report, splits, text)?;
         return Ok(ExitStatus::Done);
     }
     report["left_out"] = unused.rows().into();
-    printer.report("data check", &report, text)?;
+    printer.report_rows("data check", &report, splits, text)?;
     printer.note(&format!(
         "{} of the rows cannot be used: mend them, or leave them out by `--on-error skip`",
         unused.rows()
     ));
     Ok(ExitStatus::CheckFailed)
+}
+
+/// A row for each split.
+fn splits(report: &Value) -> Result<Vec<Row>> {
+    Row::each(report["splits"].as_array().into_iter().flatten())
 }
 
 /// Least value, median, the smallest that at least 95 % of the rows do not exceed, and the largest.

@@ -23,6 +23,7 @@ use super::{Outcome, STDIN};
 use crate::args::{self, AdapterArguments, AnswerArguments, InputColumns, heading};
 use crate::exit::ExitStatus;
 use crate::printer::Printer;
+use crate::rows::Row;
 
 #[derive(Debug, Args)]
 pub(crate) struct DecideArguments {
@@ -132,7 +133,8 @@ pub(super) fn run(arguments: DecideArguments, printer: Printer) -> Outcome {
         ids.iter().zip(&found).map(|(id, decided)| Answer::new(None, None, id, decided)).collect();
     let tokens: usize = found.iter().map(|decided| decided.tokens).sum();
     let body = json!({ "seed": seed, "answers": answers, "input_tokens": tokens });
-    printer.report("decide", &body, |_| shown(&ids, &questions, &found))?;
+    let rows = |_: &Value| Row::each(&answers);
+    printer.report_rows("decide", &body, rows, |_| shown(&ids, &questions, &found))?;
     Ok(ExitStatus::Done)
 }
 

@@ -8,10 +8,11 @@ use burn::tensor::Device;
 use clap::Args;
 
 use lrvd_bench::adapter::{
-    Adapter, Evaluation, OpenOptions, RowUse, SavedClassifier, SavedLanguageModel, SeenRows,
-    evaluate,
+    Adapter, Evaluation, OpenOptions, QuestionMetrics, RowUse, SavedClassifier, SavedLanguageModel,
+    SeenRows, evaluate,
 };
-use lrvd_bench::data::{NamedTexts, ReadOptions, Split, read_texts};
+use lrvd_bench::data::{NamedTexts, QuestionKind, ReadOptions, Split, read_texts};
+use lrvd_bench::record::{Metrics, Reliability};
 use lrvd_bench::task::Task;
 use lrvd_bench::{Result, Unused};
 use lrvd_burn::files::is_there;
@@ -21,6 +22,7 @@ use super::{Outcome, table};
 use crate::args::{AdapterArguments, AnswerArguments, InputColumns, heading};
 use crate::exit::ExitStatus;
 use crate::printer::Printer;
+use crate::rows::Row;
 
 #[derive(Debug, Args)]
 pub(crate) struct EvalArguments {
@@ -84,19 +86,8 @@ pub(super) fn run(arguments: EvalArguments, printer: Printer) -> Outcome {
         "labels": classifier.info.goal.answers.names(),
         "seed": seed,
     });
-    let mut body = body;
     let by_type = evaluation.by_type(RISK)?;
-    if by_type.is_empty() {
-        return show(body, &evaluation, printer);
-    }
-    let (metrics, reliability) = evaluation.measures();
-    body["metrics"] = json!(metrics);
-    body["reliability"] = json!(reliability);
-    body["questions"] = json!({ "risk": RISK, "types": by_type });
-    printer.report("eval", &body, |_| {
-        format!("{}\n\n{}", table::metrics(&metrics, &reliability), table::by_type(&by_type, RISK))
-    })?;
-    Ok(ExitStatus::Done)
+    show(body, &evaluation, &by_type, printer)
 }
 
 /// Numbers of rows that the run of the model has used, with a note on them.
@@ -123,13 +114,41 @@ fn seen(evaluation: &Evaluation, seen: &SeenRows, printer: Printer) -> BTreeMap<
 /// Error rate at which the coverage of answers to typed questions is reported.
 const RISK: f64 = 0.05;
 
-/// Prints metrics by number of draws, and `body` beside them as JSON.
-fn show(mut body: Value, evaluation: &Evaluation, printer: Printer) -> Outcome {
+/// Metrics of typed questions by number of draws and type.
+type ByType = BTreeMap<u32, BTreeMap<QuestionKind, QuestionMetrics>>;
+
+/// Prints metrics by number of draws, those of typed questions also by type, and `body` beside them as JSON.
+fn show(mut body: Value, evaluation: &Evaluation, by_type: &ByType, printer: Printer) -> Outcome {
     let (metrics, reliability) = evaluation.measures();
     body["metrics"] = json!(metrics);
     body["reliability"] = json!(reliability);
-    printer.report("eval", &body, |_| table::metrics(&metrics, &reliability))?;
+    if !by_type.is_empty() {
+        body["questions"] = json!({ "risk": RISK, "types": by_type });
+    }
+    let rows = |_: &Value| rows(&metrics, &reliability, by_type);
+    printer.report_rows("eval", &body, rows, |_| {
+        let all = table::metrics(&metrics, &reliability);
+        if by_type.is_empty() {
+            return all;
+        }
+        format!("{all}\n\n{}", table::by_type(by_type, RISK))
+    })?;
     Ok(ExitStatus::Done)
+}
+
+/// A row for each number of draws, and for each type of questions.
+fn rows(
+    metrics: &BTreeMap<u32, Metrics>,
+    reliability: &BTreeMap<u32, Reliability>,
+    by_type: &ByType,
+) -> Result<Vec<Row>> {
+    let all = Row::keyed("draws", metrics)?.into_iter().zip(metrics.keys());
+    let floor = |draws| reliability.get(draws).map(Reliability::floor);
+    let mut rows: Vec<Row> = all.map(|(row, draws)| row.with("ece_floor", floor(draws))).collect();
+    for (draws, types) in by_type {
+        rows.extend(Row::keyed("type", types)?.into_iter().map(|row| row.with("draws", *draws)));
+    }
+    Ok(rows)
 }
 
 fn language(arguments: EvalArguments, printer: Printer) -> Outcome {
@@ -167,7 +186,7 @@ fn language(arguments: EvalArguments, printer: Printer) -> Outcome {
         "seen": seen,
         "seed": seed,
     });
-    show(body, &evaluation, printer)
+    show(body, &evaluation, &ByType::new(), printer)
 }
 
 /// Writes the predictions, if the command line names a file for them.

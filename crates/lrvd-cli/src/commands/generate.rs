@@ -117,8 +117,8 @@ pub(super) fn run(mut arguments: GenerateArguments, printer: Printer) -> Outcome
         if group.is_empty() {
             break;
         }
-        written.for_reading =
-            done == 0 && group.len() == 1 && arguments.input.is_none() && prompts.is_over();
+        let is_alone = done == 0 && group.len() == 1 && arguments.input.is_none();
+        written.set_for_reading(is_alone && prompts.is_over());
         let found = continued(&model, &group, done, (draws, seed), &options)?;
         done += group.len();
         for (prompt, found) in group.iter().zip(found) {
@@ -140,13 +140,13 @@ pub(super) fn run(mut arguments: GenerateArguments, printer: Printer) -> Outcome
             if !written.write(&Answer { prompt, continuation }, &line, || text.clone())? {
                 return Ok(ExitStatus::Done);
             }
-            if let Some(limit) = arguments.unsure.filter(|_| printer.format == Format::Text) {
+            if let Some(limit) = arguments.unsure.filter(|_| printer.named != Some(Format::Json)) {
                 printer.notes(&unsure(continuation, limit));
             }
         }
     }
     if done == 0 {
-        bail!("there is no prompt");
+        bail!("no prompts given: pass PROMPT, or `--input FILE`");
     }
     if full > 0 {
         let (texts, context) = (if full == 1 { "text was" } else { "texts were" }, model.context());

@@ -15,6 +15,7 @@ use super::Outcome;
 use super::table::{count, table};
 use crate::exit::ExitStatus;
 use crate::printer::Printer;
+use crate::rows::Row;
 
 #[derive(Debug, Args)]
 pub(crate) struct InspectArguments {
@@ -48,7 +49,11 @@ pub(super) fn run(arguments: InspectArguments, printer: Printer) -> Outcome {
         });
     }
     if is_base && !is_adapter {
-        printer.report("inspect", &inspect_base(dir)?, base)?;
+        let part = |(part, values): (&String, &usize)| {
+            Row::default().with("part", part.as_str()).with("values", *values)
+        };
+        let rows = |report: &BaseReport| Ok(report.parameters.iter().map(part).collect());
+        printer.report_rows("inspect", &inspect_base(dir)?, rows, base)?;
         return Ok(ExitStatus::Done);
     }
     if is_dir(dir)? && !is_adapter {
@@ -61,7 +66,8 @@ pub(super) fn run(arguments: InspectArguments, printer: Printer) -> Outcome {
     let options = OpenOptions { allow_changed: arguments.allow_changed, ..OpenOptions::default() };
     let source = Adapter::open(dir, &options, &device::open("cpu")?)?;
     printer.notes(&source.warnings);
-    printer.report("inspect", &inspect_adapter(&source)?, adapter)?;
+    let rows = |report: &AdapterReport| Row::each(&report.modules);
+    printer.report_rows("inspect", &inspect_adapter(&source)?, rows, adapter)?;
     Ok(ExitStatus::Done)
 }
 

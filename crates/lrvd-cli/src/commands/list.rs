@@ -9,6 +9,7 @@ use super::Outcome;
 use super::table::words;
 use crate::exit::ExitStatus;
 use crate::printer::Printer;
+use crate::rows::Row;
 
 /// A method as it is listed.
 #[derive(Serialize)]
@@ -53,24 +54,36 @@ impl Listed {
 /// Prints the table of methods.
 pub(super) fn methods(printer: Printer) -> Outcome {
     let all: Vec<Listed> = MethodName::all().map(Listed::new).collect();
-    printer.report("methods", &json!({ "methods": all }), |_| {
-        let header = ["method", "learns", "draws", "train", "texts", "summary"];
-        words(&header, all.iter().map(Listed::cells).collect())
-    })?;
+    let body = json!({ "methods": all });
+    printer.report_rows(
+        "methods",
+        &body,
+        |_| Row::each(&all),
+        |_| {
+            let header = ["method", "learns", "draws", "train", "texts", "summary"];
+            words(&header, all.iter().map(Listed::cells).collect())
+        },
+    )?;
     Ok(ExitStatus::Done)
 }
 
 /// Prints the devices that can be used, and why others cannot.
 pub(super) fn devices(printer: Printer) -> Outcome {
     let all = device::list();
-    printer.report("devices", &json!({ "devices": all }), |_| {
-        let row = |found: &DeviceReport| {
-            let usable = if found.usable { "yes" } else { "no" };
-            let about = found.reason.as_ref().or(found.part.as_ref());
-            let about = about.cloned().unwrap_or_else(|| "-".to_owned());
-            vec![found.device.clone(), usable.to_owned(), about]
-        };
-        words(&["device", "usable", "part or reason"], all.iter().map(row).collect())
-    })?;
+    let body = json!({ "devices": all });
+    printer.report_rows(
+        "devices",
+        &body,
+        |_| Row::each(&all),
+        |_| {
+            let row = |found: &DeviceReport| {
+                let usable = if found.usable { "yes" } else { "no" };
+                let about = found.reason.as_ref().or(found.part.as_ref());
+                let about = about.cloned().unwrap_or_else(|| "-".to_owned());
+                vec![found.device.clone(), usable.to_owned(), about]
+            };
+            words(&["device", "usable", "part or reason"], all.iter().map(row).collect())
+        },
+    )?;
     Ok(ExitStatus::Done)
 }

@@ -102,6 +102,21 @@ pub(crate) enum Command {
     },
 }
 
+impl Command {
+    /// `true` of a command that prints rows, for which `--format jsonl` and `--format csv` are. Others check it before they work.
+    fn prints_rows(&self) -> bool {
+        match self {
+            Self::Train(_) | Self::Serve { .. } | Self::Export(_) | Self::Completions { .. } => {
+                false
+            }
+            Self::Bench(command) => matches!(command, bench::BenchCommand::Status { .. }),
+            Self::Config(command) => matches!(command, config::ConfigCommand::Check { .. }),
+            Self::Data(command) => matches!(command, data::DataCommand::Check(_)),
+            _ => true,
+        }
+    }
+}
+
 /// The arguments of the process. One that must be text and is not is named.
 pub(crate) fn parse() -> Result<Arguments, clap::Error> {
     let given: Vec<OsString> = std::env::args_os().collect();
@@ -138,6 +153,9 @@ pub(crate) type Outcome = lrvd_bench::Result<ExitStatus>;
 
 pub(crate) fn run(arguments: Arguments, printer: Printer) -> Outcome {
     let global = arguments.global;
+    if !arguments.command.prints_rows() {
+        printer.format().check_without_rows()?;
+    }
     match arguments.command {
         Command::Train(arguments) => train::run(*arguments, global, printer),
         Command::Eval(arguments) => eval::run(arguments, printer),

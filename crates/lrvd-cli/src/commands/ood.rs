@@ -20,6 +20,7 @@ use super::{Outcome, help, table};
 use crate::args::{self, AdapterArguments, InputColumns, heading};
 use crate::exit::ExitStatus;
 use crate::printer::Printer;
+use crate::rows::Row;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum OodCommand {
@@ -107,7 +108,8 @@ fn fit(arguments: FitArguments, printer: Printer) -> Outcome {
     let outside: Vec<Input> = outside.map(|row| row?.input).collect::<Result<_>>()?;
     let found = fit_ood(&classifier, &labelled, reference.as_ref(), &outside, draws, seed)?;
     found.write(&classifier)?;
-    printer.report("ood fit", &found.report, shown)?;
+    let rows = |report: &OodReport| Row::keyed("score", &report.scores);
+    printer.report_rows("ood fit", &found.report, rows, shown)?;
     Ok(ExitStatus::Done)
 }
 
@@ -124,7 +126,7 @@ fn shown(report: &OodReport) -> String {
         let area = interval(row.auroc, row.interval);
         vec![format!("{mark}{}", score.name()), decimals(row.selection, 4), area, over]
     };
-    let header = ["score", "selection AUROC", "AUROC (95 % interval)", "less the entropy's"];
+    let header = ["score", "selection AUROC", "AUROC (95 % interval)", "difference to entropy"];
     let [inside, outside] = report.report_rows;
     let verdict = match report.score {
         OodScore::Entropy => "No other score has a larger area there.".to_owned(),

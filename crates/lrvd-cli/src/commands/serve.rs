@@ -195,9 +195,9 @@ pub(super) fn run(arguments: ServeArguments, printer: Printer) -> Outcome {
         ));
     }
     let address = format!("http://{}", server.access.address);
-    let started = || match printer.format {
-        Format::Text => printer.data(&address),
+    let started = || match printer.format() {
         Format::Json => printer.document_line("serve", json!({ "address": address })).map(|_| ()),
+        _ => printer.data(&address),
     };
     let device = arguments.answers.device.open(printer)?;
     let (answers, limit) = (arguments.answers, arguments.abstain_above);

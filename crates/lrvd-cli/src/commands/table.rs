@@ -35,8 +35,8 @@ fn aligned(header: &[&str], rows: Vec<Vec<String>>, others: CellAlignment) -> St
     table.to_string()
 }
 
-/// Metrics by number of draws: one row each, a column for every metric that any of them has. The floor is the mean ECE of a
-/// perfectly calibrated model with the same confidences. `R2` is followed by its standard error over the rows.
+/// Metrics by number of draws: one row each, a column for every metric that any of them has. `ECE if calibrated` is the mean ECE
+/// of a perfectly calibrated model with the same confidences. `R2` is followed by its standard error over the rows.
 pub(super) fn metrics(
     by_draws: &BTreeMap<u32, Metrics>,
     reliability: &BTreeMap<u32, Reliability>,
@@ -59,7 +59,7 @@ pub(super) fn metrics(
         let others = [
             ("NLL".to_owned(), m.nll),
             ("ECE".to_owned(), m.ece),
-            ("its floor".to_owned(), reliability.get(k).map(Reliability::floor)),
+            ("ECE if calibrated".to_owned(), reliability.get(k).map(Reliability::floor)),
             ("Brier".to_owned(), m.brier),
             ("entropy".to_owned(), m.entropy),
             ("mutual inf.".to_owned(), m.mutual_information),
@@ -94,7 +94,7 @@ pub(super) fn by_type(
         "accuracy",
         "NLL",
         "ECE",
-        "its floor",
+        "ECE if calibrated",
         "Brier",
         "mean |error|",
     ];

@@ -1,6 +1,6 @@
 //! `lrvd train`
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use lrvd_bench::adapter::{Adapter, AdapterReport, OpenOptions, inspect_adapter, named_at};
@@ -8,7 +8,7 @@ use lrvd_bench::answers::AnswerSpace;
 use lrvd_bench::data::Data;
 use lrvd_bench::method::MethodName;
 use lrvd_bench::record::CheckpointRecord;
-use lrvd_bench::run::CHECKPOINT_DIR;
+use lrvd_bench::run::{CHECKPOINT_DIR, last_folder, next_folder};
 use lrvd_bench::settings::{CheckpointChoice, Layers, Training};
 use lrvd_bench::{Result, TrainOptions, TrainOutcome, UnknownName, train};
 use lrvd_burn::device;
@@ -84,9 +84,11 @@ pub(crate) struct TrainArguments {
     /// Average rank at the end, for adalora [default: half the initial rank].
     #[arg(long, value_name = "N", value_parser = args::count(), allow_negative_numbers = true, help_heading = heading::METHOD)]
     pub(crate) target_rank: Option<usize>,
-    /// Output folder.
-    #[arg(long, default_value = "runs/train", value_name = "DIR", help_heading = heading::OUTPUT)]
-    pub(crate) out: PathBuf,
+    /// Output folder, new or empty [default: runs/train, or runs/train-2, …].
+    ///
+    /// The default is the first number behind the last folder that exists, or with `--resume` that folder.
+    #[arg(long, value_name = "DIR", help_heading = heading::OUTPUT)]
+    pub(crate) out: Option<PathBuf>,
     /// Continue an interrupted run in its output folder.
     #[arg(long, help_heading = heading::OUTPUT)]
     pub(crate) resume: bool,
@@ -95,8 +97,9 @@ pub(crate) struct TrainArguments {
 pub(super) fn run(arguments: TrainArguments, global: GlobalArguments, printer: Printer) -> Outcome {
     let data = read(&arguments.examples)?;
     let stop = run_flag(printer)?;
+    let out = output_folder(&arguments, printer)?;
     let device = arguments.device.name(printer);
-    let options = options(arguments, device, &data)?;
+    let options = options(arguments, (device, out), &data)?;
     let shown = progress::sink(printer, global.progress_style(), &stop);
     let out = options.out.clone();
     let mut sink = Journal::new(shown, printer, move |_| out.clone());
@@ -104,7 +107,7 @@ pub(super) fn run(arguments: TrainArguments, global: GlobalArguments, printer: P
         train(&options, data, &stop, &mut |event| sink.event(event))?;
     drop(sink); // gives the screen back
     let Some(record) = record else {
-        if printer.format == Format::Json {
+        if printer.format() == Format::Json {
             printer.document("train", json!({ "complete": false }))?;
         }
         let kept = latest_checkpoint(&options.out.join(CHECKPOINT_DIR))?;
@@ -116,12 +119,12 @@ pub(super) fn run(arguments: TrainArguments, global: GlobalArguments, printer: P
         (CheckpointChoice::Best, Some(best)) => Some(best),
         _ => record.checkpoints.last.as_ref(),
     };
-    match printer.format {
+    match printer.format() {
         Format::Json => {
             let body = json!({ "complete": true, "adapter": adapter, "record": record });
             printer.document("train", body)?;
         }
-        Format::Text => {
+        _ => {
             if let Some(chosen) = chosen {
                 printer.data(&table::metrics(&chosen.metrics, &chosen.reliability))?;
                 let start = record.rank_events.first().map(|event| event.total_rank);
@@ -156,6 +159,20 @@ fn sizes(chosen: &CheckpointRecord, start: Option<u64>, saved: &AdapterReport) -
     )
 }
 
+/// Output folder of a run whose command line names none; further ones are numbered.
+const OUT: &str = "runs/train";
+
+/// The output folder, with a note where the command line does not name it.
+fn output_folder(arguments: &TrainArguments, printer: Printer) -> Result<PathBuf> {
+    if let Some(out) = &arguments.out {
+        return Ok(out.clone());
+    }
+    let base = Path::new(OUT);
+    let out = if arguments.resume { last_folder(base)? } else { next_folder(base)? };
+    printer.note(&format!("output folder: {}", out.display()));
+    Ok(out)
+}
+
 fn settings(arguments: &TrainArguments, training: Training) -> Result<Layers> {
     let mut config = overrides(&arguments.settings, Some(training))?;
     let counts = [
@@ -186,7 +203,11 @@ fn named(name: &str, suit: impl Fn(MethodName) -> bool) -> Result<MethodName> {
     Ok(known.ok_or_else(|| UnknownName::new("method", name, names()))?)
 }
 
-fn options(arguments: TrainArguments, device: String, data: &Data) -> Result<TrainOptions> {
+fn options(
+    arguments: TrainArguments,
+    (device, out): (String, PathBuf),
+    data: &Data,
+) -> Result<TrainOptions> {
     let training = match data {
         Data::Labelled(_) => Training::Classifier,
         Data::Texts(_) => Training::Language,
@@ -229,7 +250,7 @@ fn options(arguments: TrainArguments, device: String, data: &Data) -> Result<Tra
         epochs: arguments.epochs,
         seed: arguments.seed,
         device,
-        out: arguments.out,
+        out,
         resume: arguments.resume,
         strict: arguments.examples.strict,
     })

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::*;
-use crate::printer::{Format, Printer};
+use crate::printer::Printer;
 
 /// What a screen was told, and what its user pressed.
 #[derive(Default)]
@@ -55,7 +55,7 @@ impl Stage for Record {
 
 fn dashboard() -> (Dashboard, Record, Arc<AtomicBool>) {
     let (record, stop) = (Record::default(), Arc::new(AtomicBool::new(false)));
-    let lines = Lines::new(Printer { format: Format::Text, quiet: true }, false);
+    let lines = Lines::new(Printer { named: None, quiet: true }, false);
     (Dashboard::new(Box::new(Arc::clone(&record)), lines, &stop), record, stop)
 }
 

@@ -171,7 +171,6 @@ fn described(event: &Event, step: usize) -> Option<(&'static str, usize, Value)>
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::printer::Format;
 
     fn started(label: &str, done: usize) -> Event {
         Event::RunStarted { index: 1, runs: 2, label: label.into(), steps: 9, done }
@@ -184,7 +183,7 @@ mod tests {
     }
 
     fn tell(out: &Path, events: &[Event]) {
-        let printer = Printer { format: Format::Text, quiet: true };
+        let printer = Printer { named: None, quiet: true };
         let folder = out.to_owned();
         let mut journal = Journal::new(Box::new(|_| {}), printer, move |_| folder.clone());
         for event in events {
