@@ -49,16 +49,17 @@ impl Architecture {
         }
         let file = model.join("config.json");
         let config: Value = read_json(&file)?;
-        let (found, encoders) = (&config["model_type"], Family::ALL.map(Family::model_type));
+        let found = &config["model_type"];
         match found.as_str() {
             Some(kind) if LlamaFamily::from_model_type(kind).is_some() => {
                 Ok(Self::Llama(LlamaConfig::read(&file)?))
             }
-            Some(kind) if encoders.contains(&kind) => {
+            Some(kind) if Family::from_model_type(kind).is_some() => {
                 Ok(Self::Deberta(DebertaConfig::read(&file)?))
             }
             _ => {
-                let supported = quoted(encoders.into_iter().chain(LlamaFamily::model_types()));
+                let supported = [Family::model_types(), LlamaFamily::model_types()].concat();
+                let supported = quoted(supported);
                 bail!("`{}`: `model_type` is {found}, supported: {supported}", file.display())
             }
         }
@@ -84,7 +85,7 @@ impl Architecture {
     }
 
     /// Paths of the layer before the classifier and of the classifier, which has one row for each class or number.
-    pub(crate) const fn head(&self) -> [&'static str; 2] {
+    pub(crate) fn head(&self) -> [&'static str; 2] {
         match self {
             Self::Deberta(config) => config.family.head(),
             Self::Llama(_) => ["score"; 2],

@@ -196,22 +196,20 @@ impl DebertaConfig {
 
     fn from_object(mut json: JsonObject<'_>) -> Result<Self> {
         let file = json.file;
-        let model_type = json.take_model_type(&Family::ALL.map(Family::model_type))?;
-        let family = Family::ALL.into_iter().find(|family| family.model_type() == model_type);
-        let family = family.unwrap_or_default();
-        let is_deberta = family == Family::Deberta;
+        let model_type = json.take_model_type(&Family::model_types())?;
+        let family = Family::from_model_type(model_type).unwrap_or_default();
+        let spec = family.spec();
         // A written null means that no row is the padding.
-        let default_pad = usize::from(family.shifts_positions());
+        let default_pad = usize::from(spec.shifts_positions);
         let pad = (!json.map.contains_key("pad_token_id")).then_some(default_pad);
         json.fill(json!({
             "attention_probs_dropout_prob": 0.1, "hidden_dropout_prob": 0.1, "hidden_act": "gelu",
             "initializer_range": 0.02, "max_position_embeddings": 512, "pad_token_id": pad,
-            "layer_norm_eps": if is_deberta { 1e-7 } else { 1e-12 },
-            "type_vocab_size": if is_deberta { 0 } else { 2 },
+            "layer_norm_eps": spec.layer_norm_eps, "type_vocab_size": spec.type_vocab_size,
         }));
         let states_dropout = json.get("cls_dropout").is_some();
         let mut head_dropout = None;
-        if !is_deberta {
+        if family != Family::Deberta {
             json.take_only(&[("position_embedding_type", json!("absolute"))])?;
             if let Some(key) = DEBERTA_ONLY.split_whitespace().find(|key| json.get(key).is_some()) {
                 return Err(json.unsupported(key, format!("none in a `{model_type}`")));
@@ -240,7 +238,7 @@ impl DebertaConfig {
             config.cls_dropout = head_dropout.unwrap_or(config.hidden_dropout_prob);
         }
         // The dropout of the head is before both layers of RoBERTa's head, and before the classifier of BERT.
-        if family.shifts_positions() {
+        if spec.shifts_positions {
             config.pooler_dropout = config.cls_dropout;
         }
         if config.embedding_size == 0 {
@@ -266,7 +264,7 @@ impl DebertaConfig {
             let expected = format!("an id below `vocab_size` = {}", self.vocab_size);
             return wrong("pad_token_id", expected, shown(pad));
         }
-        if self.family.shifts_positions() {
+        if self.family.spec().shifts_positions {
             let Some(pad) = self.pad_token_id else {
                 let expected = "an id, from which positions are counted".to_owned();
                 return wrong("pad_token_id", expected, "nothing".to_owned());
@@ -298,7 +296,7 @@ impl DebertaConfig {
     /// The most tokens of an input, for a model with a row for every position; `None` where only distances count.
     pub fn positions(&self) -> Option<usize> {
         // Rows up to the padding's are not those of a token.
-        let pad = self.pad_token_id.filter(|_| self.family.shifts_positions());
+        let pad = self.pad_token_id.filter(|_| self.family.spec().shifts_positions);
         let unused = pad.map_or(0, |pad| pad + 1);
         self.position_biased_input.then_some(self.max_position_embeddings.saturating_sub(unused))
     }

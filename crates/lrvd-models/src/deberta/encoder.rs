@@ -167,7 +167,7 @@ impl Embeddings {
         Self {
             word,
             position,
-            counted_from: config.pad_token_id.filter(|_| config.family.shifts_positions()),
+            counted_from: config.pad_token_id.filter(|_| config.family.spec().shifts_positions),
             token_type,
             projection,
             norm: LayerNorm::load(source, &format!("{path}.LayerNorm"), d, config.layer_norm_eps),

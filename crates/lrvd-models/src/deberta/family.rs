@@ -28,79 +28,119 @@ pub const ADAPTER_TARGETS: [&str; 6] = [
     "intermediate.dense",
     "output.dense",
 ];
-/// Layers of [`ADAPTER_TARGETS`] in every other family.
-const BERT_TARGETS: [&str; 6] =
-    ["query", "key", "value", "attention.output.dense", "intermediate.dense", "output.dense"];
+
+/// Names and defaults of a family; the defaults are transformers'.
+#[derive(Debug)]
+pub(super) struct FamilySpec {
+    family: Family,
+    /// `model_type`.
+    model_type: &'static str,
+    /// Class of transformers with a head for classes.
+    architecture: &'static str,
+    /// Start of the names of the encoder's parameters.
+    prefix: &'static str,
+    /// Paths of query, key and value projections in an encoder layer.
+    projections: [&'static str; 3],
+    head: [&'static str; 2],
+    /// `true` if a position's row of the table is counted from the padding token.
+    pub(super) shifts_positions: bool,
+    pub(super) layer_norm_eps: f64,
+    pub(super) type_vocab_size: usize,
+}
+
+const BERT: FamilySpec = FamilySpec {
+    family: Family::Bert,
+    model_type: "bert",
+    architecture: "BertForSequenceClassification",
+    prefix: "bert",
+    projections: ["attention.self.query", "attention.self.key", "attention.self.value"],
+    head: ["bert.pooler.dense", "classifier"],
+    shifts_positions: false,
+    layer_norm_eps: 1e-12,
+    type_vocab_size: 2,
+};
+const ROBERTA: FamilySpec = FamilySpec {
+    family: Family::Roberta,
+    model_type: "roberta",
+    architecture: "RobertaForSequenceClassification",
+    prefix: "roberta",
+    head: ["classifier.dense", "classifier.out_proj"],
+    shifts_positions: true,
+    ..BERT
+};
+const SPECS: [FamilySpec; 4] = [
+    FamilySpec {
+        family: Family::Deberta,
+        model_type: "deberta-v2",
+        architecture: "DebertaV2ForSequenceClassification",
+        prefix: "deberta",
+        projections: [
+            "attention.self.query_proj",
+            "attention.self.key_proj",
+            "attention.self.value_proj",
+        ],
+        head: ["pooler.dense", "classifier"],
+        shifts_positions: false,
+        layer_norm_eps: 1e-7,
+        type_vocab_size: 0,
+    },
+    BERT,
+    ROBERTA,
+    FamilySpec {
+        family: Family::XlmRoberta,
+        model_type: "xlm-roberta",
+        architecture: "XLMRobertaForSequenceClassification",
+        ..ROBERTA
+    },
+];
 
 impl Family {
-    /// Every family.
-    pub const ALL: [Self; 4] = [Self::Deberta, Self::Bert, Self::Roberta, Self::XlmRoberta];
+    /// The family with this `model_type`.
+    pub fn from_model_type(model_type: &str) -> Option<Self> {
+        SPECS.iter().find(|spec| spec.model_type == model_type).map(|spec| spec.family)
+    }
+
+    /// `model_type` of every family.
+    pub fn model_types() -> [&'static str; SPECS.len()] {
+        SPECS.each_ref().map(|spec| spec.model_type)
+    }
 
     /// The value of `model_type`.
-    pub const fn model_type(self) -> &'static str {
-        match self {
-            Self::Deberta => "deberta-v2",
-            Self::Bert => "bert",
-            Self::Roberta => "roberta",
-            Self::XlmRoberta => "xlm-roberta",
-        }
+    pub fn model_type(self) -> &'static str {
+        self.spec().model_type
     }
 
     /// The class of transformers with a head for classes.
-    pub const fn architecture(self) -> &'static str {
-        match self {
-            Self::Deberta => "DebertaV2ForSequenceClassification",
-            Self::Bert => "BertForSequenceClassification",
-            Self::Roberta => "RobertaForSequenceClassification",
-            Self::XlmRoberta => "XLMRobertaForSequenceClassification",
-        }
+    pub fn architecture(self) -> &'static str {
+        self.spec().architecture
     }
 
     /// Start of the names of the encoder's parameters.
-    pub const fn prefix(self) -> &'static str {
-        match self {
-            Self::Deberta => "deberta",
-            Self::Bert => "bert",
-            Self::Roberta | Self::XlmRoberta => "roberta",
-        }
+    pub fn prefix(self) -> &'static str {
+        self.spec().prefix
     }
 
     /// The layers of [`ADAPTER_TARGETS`], in the same order, under the names of this family.
-    pub const fn adapter_targets(self) -> [&'static str; 6] {
-        match self {
-            Self::Deberta => ADAPTER_TARGETS,
-            Self::Bert | Self::Roberta | Self::XlmRoberta => BERT_TARGETS,
-        }
+    pub fn adapter_targets(self) -> [&'static str; 6] {
+        let own = |path: &'static str| path.trim_start_matches("attention.self.");
+        self.layers().map(own)
     }
 
     /// Layers of [`ADAPTER_TARGETS`], by their path in an encoder layer.
-    pub const fn layers(self) -> [&'static str; 6] {
-        let [query, key, value] = match self {
-            Self::Deberta => [
-                "attention.self.query_proj",
-                "attention.self.key_proj",
-                "attention.self.value_proj",
-            ],
-            Self::Bert | Self::Roberta | Self::XlmRoberta => {
-                ["attention.self.query", "attention.self.key", "attention.self.value"]
-            }
-        };
+    pub fn layers(self) -> [&'static str; 6] {
+        let [query, key, value] = self.spec().projections;
         let [.., attention, wide, output] = ADAPTER_TARGETS;
         [query, key, value, attention, wide, output]
     }
 
     /// Paths of the layer before the classifier, which reads the first token, and of the classifier.
-    pub const fn head(self) -> [&'static str; 2] {
-        match self {
-            Self::Deberta => ["pooler.dense", "classifier"],
-            Self::Bert => ["bert.pooler.dense", "classifier"],
-            Self::Roberta | Self::XlmRoberta => ["classifier.dense", "classifier.out_proj"],
-        }
+    pub fn head(self) -> [&'static str; 2] {
+        self.spec().head
     }
 
-    /// `true` if a position's row of the table is counted from the padding token.
-    pub(super) const fn shifts_positions(self) -> bool {
-        matches!(self, Self::Roberta | Self::XlmRoberta)
+    pub(super) fn spec(self) -> &'static FamilySpec {
+        // In the order of the families.
+        &SPECS[self as usize]
     }
 
     /// `true` if a tensor of a checkpoint belongs to pretraining, or is not a weight: no classifier reads it.
@@ -108,7 +148,7 @@ impl Family {
         let heads = ["lm_predictions.", "mask_predictions.", "cls.", "lm_head."];
         heads.iter().any(|head| name.starts_with(head))
             || name.ends_with(".position_ids")
-            || self.shifts_positions() && name.starts_with("roberta.pooler.")
+            || self.spec().shifts_positions && name.starts_with("roberta.pooler.")
     }
 
     /// The weights under the names of a model with a head: those of a bare encoder have no prefix, and the first BERT
@@ -129,5 +169,23 @@ impl Family {
             Some((name, None))
         });
         Ok(renamed?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn specs_are_in_the_order_of_the_families() {
+        for spec in &SPECS {
+            assert_eq!(spec.family.spec().model_type, spec.model_type);
+            assert_eq!(Family::from_model_type(spec.model_type), Some(spec.family));
+        }
+        assert_eq!(Family::Deberta.adapter_targets(), ADAPTER_TARGETS);
+        assert_eq!(
+            Family::Roberta.adapter_targets()[..4],
+            ["query", "key", "value", ADAPTER_TARGETS[3]]
+        );
     }
 }
