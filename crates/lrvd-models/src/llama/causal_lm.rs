@@ -180,25 +180,6 @@ impl LlamaForCausalLm {
         self.head(self.model.forward(input, pass), pass)
     }
 
-    /// As [`Self::forward`], for a piece of text that follows what `cache` holds, which then holds it, too.
-    ///
-    /// `mask` is that of the piece. The pass must be the same for all pieces; a scheme with noise on activations draws
-    /// anew for every piece.
-    ///
-    /// # Panics
-    ///
-    /// If the batch is not that of the cache.
-    pub fn forward_cached(
-        &self,
-        ids: Tensor<2, Int>,
-        mask: Tensor<2>,
-        cache: &mut KvCache,
-        pass: &Pass,
-    ) -> Tensor<3> {
-        let states = self.model.run(ids, mask, Some(cache), pass, &mut |_| ());
-        self.head(self.model.normed(states), pass)
-    }
-
     /// Logits of normed hidden states, `[batch, tokens, hidden]` to `[batch, tokens, vocab]`. A tied head takes its weight
     /// from the embedding at every use, so that it follows it.
     pub fn head(&self, hidden: Tensor<3>, pass: &Pass) -> Tensor<3> {

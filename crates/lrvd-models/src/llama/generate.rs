@@ -203,12 +203,12 @@ impl LlamaForCausalLm {
         let mask = Tensor::<2>::from_data(TensorData::new(mask, shape), (&device, dtype));
         let ids = repeat_for_members(ids, members);
         let mask = repeat_for_members(mask, members);
-        self.model.run(ids, mask, Some(cache), pass, &mut |_| ())
+        self.model.read(ids, mask, cache, pass)
     }
 
     /// Logits behind hidden states, `[rows, tokens, vocab]`.
     fn logits(&self, hidden: Tensor<3>, pass: &Pass) -> Vec<f64> {
-        let logits = self.head(self.model.normed(hidden), pass).into_data();
+        let logits = self.head(hidden, pass).into_data();
         match logits.as_slice::<f32>() {
             Ok(logits) => logits.iter().map(|&logit| f64::from(logit)).collect(),
             Err(_) => logits.iter::<f64>().collect(),

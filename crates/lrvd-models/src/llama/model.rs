@@ -70,6 +70,24 @@ impl LlamaModel {
         self.normed(self.run(input.ids.clone(), input.mask.clone(), None, pass, &mut |_| ()))
     }
 
+    /// As [`Self::forward`], for a piece of text that follows what `cache` holds, which then holds it, too.
+    ///
+    /// `mask` is that of the piece. The pass must be the same for all pieces; a scheme with noise on activations draws
+    /// anew for every piece.
+    ///
+    /// # Panics
+    ///
+    /// If the batch is not that of the cache.
+    pub fn read(
+        &self,
+        ids: Tensor<2, Int>,
+        mask: Tensor<2>,
+        cache: &mut KvCache,
+        pass: &Pass,
+    ) -> Tensor<3> {
+        self.normed(self.run(ids, mask, Some(cache), pass, &mut |_| ()))
+    }
+
     /// Every hidden state: the embeddings, the output of each layer but the last, and the normed output of the last.
     pub fn hidden_states(&self, input: &TokenBatch, pass: &Pass) -> Vec<Tensor<3>> {
         let mut states = Vec::with_capacity(self.layers.len() + 1);

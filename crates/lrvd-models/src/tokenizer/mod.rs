@@ -4,7 +4,7 @@
 //! published DeBERTa-v3 checkpoints hold nothing else) or `tokenizer.model` (Llama's), else `vocab.txt` (BERT's word
 //! pieces) or `vocab.json` with `merges.txt` (RoBERTa's byte-level pairs). All end in the same engine, the
 //! `tokenizers` crate; this module reads the files, returns an error for what it cannot reproduce, and takes truncation
-//! and padding per call.
+//! per call.
 
 mod charsmap;
 mod convert;
@@ -21,4 +21,4 @@ pub(crate) use settings::template_json;
 pub use spm::{ModelType, NormalizerSpec, Piece, PieceKind, SpmModel, TrainerSpec};
 pub use stream::TextStream;
 pub use text::TextTokenizer;
-pub use tokenizers::{Encoding, PaddingDirection, PaddingParams, PaddingStrategy};
+pub use tokenizers::Encoding;

@@ -75,7 +75,6 @@ pub(super) struct Settings {
     /// Append the token that ends a text.
     #[serde(rename = "add_eos_token")]
     pub(super) add_eos: Option<bool>,
-    pub(super) padding_side: Option<Side>,
     pub(super) truncation_side: Option<Side>,
     #[serde(deserialize_with = "length")]
     pub(super) model_max_length: Option<usize>,
@@ -283,7 +282,7 @@ mod tests {
 
     #[test]
     fn the_configuration_wins_over_the_map() {
-        let config = r#"{"pad_token": {"content": "<p>"}, "cls_token": null, "padding_side": "left",
+        let config = r#"{"pad_token": {"content": "<p>"}, "cls_token": null, "truncation_side": "left",
             "model_max_length": 1e30, "do_lower_case": true,
             "added_tokens_decoder": {"9": {"content": "<x>", "lstrip": true, "rstrip": false,
                 "normalized": false, "single_word": false, "special": true}}}"#;
@@ -295,7 +294,7 @@ mod tests {
         .unwrap();
         assert_eq!(settings.names["pad_token"].1, "<p>");
         assert_eq!(settings.names["cls_token"].1, "<c>");
-        assert_eq!(settings.padding_side, Some(Side::Left));
+        assert_eq!(settings.truncation_side, Some(Side::Left));
         assert_eq!(settings.model_max_length, None);
         assert_eq!(settings.do_lower_case, Some(true));
         assert!(settings.added[&9].1.lstrip);
@@ -305,7 +304,7 @@ mod tests {
     #[test]
     fn wrong_values_name_file_and_key() {
         for (text, key) in [
-            (r#"{"padding_side": "up"}"#, "`padding_side`"),
+            (r#"{"truncation_side": "up"}"#, "`truncation_side`"),
             (r#"{"do_lower_case": "no"}"#, "`do_lower_case`"),
             (r#"{"model_max_length": -1}"#, "`model_max_length`"),
             (r#"{"pad_token": 3}"#, "`pad_token`"),

@@ -6,10 +6,7 @@ use lrvd_burn::files::{VOCABULARY_LIMIT, first_file, read_limited};
 use lrvd_core::error::quoted;
 use tokenizers::processors::PostProcessorWrapper;
 use tokenizers::utils::truncation::truncate_encodings;
-use tokenizers::{
-    Encoding, PaddingDirection, PaddingParams, PostProcessor, Tokenizer, TruncationDirection,
-    TruncationParams, pad_encodings,
-};
+use tokenizers::{Encoding, PostProcessor, Tokenizer, TruncationDirection, TruncationParams};
 
 use super::convert::convert;
 use super::settings::{ROLES, Settings, Side, SpecialTokens, missing_token, with_bos_eos};
@@ -24,7 +21,7 @@ const FILES: &[&str] =
 
 /// Turns text into token ids as the checkpoint's own tokenizer does.
 ///
-/// Truncation and padding are arguments, so one tokenizer serves many threads.
+/// Truncation is an argument, so one tokenizer serves many threads; padding is that of [`TokenBatch`](crate::TokenBatch).
 ///
 /// # Numerics
 ///
@@ -48,7 +45,6 @@ pub struct TextTokenizer {
     template: Option<PostProcessorWrapper>,
     file: PathBuf,
     special: SpecialTokens,
-    padding_side: PaddingDirection,
     truncation_side: TruncationDirection,
     model_max_length: Option<usize>,
     largest_id: u32,
@@ -106,13 +102,8 @@ impl TextTokenizer {
         let template = engine.get_post_processor().cloned();
         engine.with_post_processor(None::<PostProcessorWrapper>);
         let mut special = special_tokens(&engine, settings)?;
-        let mut padding_side = settings.padding_side.map(|side| match side {
-            Side::Left => PaddingDirection::Left,
-            Side::Right => PaddingDirection::Right,
-        });
         if let Some(stored) = stored {
             special.pad = special.pad.or_else(|| engine.token_to_id(&stored.pad_token));
-            padding_side = padding_side.or(Some(stored.direction));
         }
         let template = with_bos_eos(template, &engine, settings, special, file)?;
         let largest_id = engine.get_vocab(true).into_values().max().unwrap_or(0);
@@ -120,7 +111,6 @@ impl TextTokenizer {
             template,
             file: file.into(),
             special,
-            padding_side: padding_side.unwrap_or(PaddingDirection::Right),
             truncation_side: match settings.truncation_side {
                 Some(Side::Left) => TruncationDirection::Left,
                 Some(Side::Right) | None => TruncationDirection::Right,
@@ -132,19 +122,7 @@ impl TextTokenizer {
         })
     }
 
-    /// Padding to the longest of a batch on the side of the tokenizer's settings, with `pad_id` or the padding token;
-    /// decoders without one borrow another token.
-    pub fn padding(&self, pad_id: Option<u32>) -> Result<PaddingParams> {
-        let pad_id = pad_id.or(self.special.pad).ok_or_else(|| {
-            let reason = "has no padding token: name one as `pad_token`, or give an id";
-            Error::tokenizer(&self.file, reason)
-        })?;
-        let direction = self.padding_side;
-        let pad_token = self.token(pad_id)?;
-        Ok(PaddingParams { direction, pad_id, pad_token, ..PaddingParams::default() })
-    }
-
-    /// Encodes a text, or a pair, with special tokens and no padding, cut to `max_length` tokens, special ones included,
+    /// Encodes a text, or a pair, with special tokens, cut to `max_length` tokens, special ones included,
     /// longest first on the side of the tokenizer's settings. Offsets count characters.
     ///
     /// `Some("")` as the second text is a pair whose second part is empty.
@@ -185,22 +163,6 @@ impl TextTokenizer {
             Some(template) => template.process(first, second, true).map_err(library),
             None => Ok(Encoding::merge(std::iter::once(first).chain(second), false)),
         }
-    }
-
-    /// Encodes many texts or pairs as [`encode`](Self::encode) does, padded as the parameters say.
-    pub fn encode_batch(
-        &self,
-        inputs: &[(&str, Option<&str>)],
-        max_length: Option<usize>,
-        padding: Option<&PaddingParams>,
-    ) -> Result<Vec<Encoding>> {
-        let encode = |(text, pair): &(&str, Option<&str>)| self.encode(text, *pair, max_length);
-        let mut encodings = inputs.iter().map(encode).collect::<Result<Vec<_>>>()?;
-        if let Some(padding) = padding {
-            pad_encodings(&mut encodings, padding)
-                .map_err(Error::library("pad a batch", &self.file))?;
-        }
-        Ok(encodings)
     }
 
     /// Bytes of the longest text that can be encoded: the steps of a tokenizer may make a text longer.

@@ -136,8 +136,8 @@ pub(crate) fn llama(case: &mut Case) -> Result<()> {
         let mut feed = |from: usize, columns: usize| {
             let ids = batch.ids.clone().narrow(1, from, columns);
             let mask = batch.mask.clone().narrow(1, from, columns);
-            let logits = model.forward_cached(ids, mask, &mut cache, &Pass::mean());
-            (logits, cache.keys(0), cache.values(0))
+            let hidden = model.model.read(ids, mask, &mut cache, &Pass::mean());
+            (model.head(hidden, &Pass::mean()), cache.keys(0), cache.values(0))
         };
         let (_, keys, values) = feed(0, first);
         let held = [("kv.prefill_keys.0", keys), ("kv.prefill_values.0", values)];

@@ -4,10 +4,9 @@
 //! compared in full.
 
 use anyhow::{Context, Result, bail, ensure};
-use lrvd_models::tokenizer::{
-    Encoding, PaddingDirection, PaddingParams, PaddingStrategy, TextStream, TextTokenizer,
-};
+use lrvd_models::tokenizer::{Encoding, TextStream, TextTokenizer};
 use serde_json::{Value, json};
+use tokenizers::PaddingDirection;
 
 use crate::case::{Case, Json};
 
@@ -63,22 +62,27 @@ fn encode<'a>(
         stated if stated == "longest_first" => Some(entry.read("max_length")?),
         stated => bail!("`truncation` = {stated}"),
     };
-    let strategy = match &entry["padding"] {
+    let least: Option<usize> = match &entry["padding"] {
         Value::Null => None,
-        stated if stated == "longest" => Some(PaddingStrategy::BatchLongest),
-        stated if stated == "max_length" => Some(PaddingStrategy::Fixed(entry.read("max_length")?)),
+        stated if stated == "longest" => Some(0),
+        stated if stated == "max_length" => Some(entry.read("max_length")?),
         stated => bail!("`padding` = {stated}"),
     };
-    let mut padding = None;
-    if let Some(strategy) = strategy {
+    let run = |inputs: &[(&str, Option<&str>)]| -> Result<Vec<Encoding>> {
+        let encode =
+            |(text, pair): &(&str, Option<&str>)| tokenizer.encode(text, *pair, truncation);
+        let mut rows = inputs.iter().map(encode).collect::<lrvd_models::Result<Vec<_>>>()?;
+        let Some(least) = least else { return Ok(rows) };
         let side: &str = entry.read("padding_side").or_else(|_| folder.read("padding_side"))?;
         let direction =
             if side == "left" { PaddingDirection::Left } else { PaddingDirection::Right };
-        let own = tokenizer.padding(folder.read("special_ids/pad").ok())?;
-        padding = Some(PaddingParams { strategy, direction, ..own });
-    }
-    let run = |inputs: &[(&str, Option<&str>)]| {
-        tokenizer.encode_batch(inputs, truncation, padding.as_ref())
+        let pad = folder.read("special_ids/pad").ok().or(tokenizer.special_tokens().pad);
+        let pad: u32 = pad.context("no padding token")?;
+        let length = rows.iter().map(Encoding::len).fold(least, usize::max);
+        for row in &mut rows {
+            row.pad(length, pad, 0, &tokenizer.token(pad)?, direction);
+        }
+        Ok(rows)
     };
     let rows = run(&inputs)?;
     let each = |of: &dyn Fn(&Encoding) -> Value| {

@@ -13,7 +13,7 @@ use lrvd_core::moments::CrossTerm;
 use lrvd_core::noise::NoiseKey;
 use lrvd_core::posterior::VariationalFamily;
 use lrvd_models::llama::{GenerateOptions, LlamaConfig, LlamaForCausalLm, LlamaScore};
-use lrvd_models::tokenizer::{PaddingDirection, TextTokenizer};
+use lrvd_models::tokenizer::TextTokenizer;
 use lrvd_models::{Error, WeightSource};
 use rstest::rstest;
 use serde_json::Value;
@@ -277,5 +277,4 @@ fn the_story_and_its_logits_are_the_published_ones(#[case] dtype: DType, #[case]
     let text = json["text_published"].as_str().unwrap();
     assert_eq!(tokenizer.decode(&ids, true).unwrap(), text);
     assert_eq!(tokenizer.encode(text, None, None).unwrap().get_ids(), ids);
-    assert!(matches!(tokenizer.padding(Some(1)).unwrap().direction, PaddingDirection::Left));
 }

@@ -4,9 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use lrvd_models::Error;
-use lrvd_models::tokenizer::{
-    ModelType, PaddingDirection, PaddingParams, PaddingStrategy, SpmModel, TextTokenizer,
-};
+use lrvd_models::tokenizer::{ModelType, SpmModel, TextTokenizer};
 use prost::Message as _;
 use rstest::rstest;
 use serde_json::Value;
@@ -25,7 +23,6 @@ fn a_checkpoint_folder_is_loaded_with_its_settings() {
     let special = tokenizer.special_tokens();
     assert_eq!((special.pad, special.cls, special.sep), (Some(0), Some(1), Some(2)));
     assert_eq!((special.unk, special.mask), (Some(3), Some(8000)));
-    assert!(matches!(tokenizer.padding(None).unwrap().direction, PaddingDirection::Right));
     tokenizer.check_vocab(8001).unwrap();
     let empty = tempfile::tempdir().unwrap();
     for (error, expected) in [
@@ -53,19 +50,6 @@ fn limits_that_cannot_be_met_are_errors() {
     let left = TextTokenizer::from_dir(folder.path()).unwrap();
     let kept = left.encode("the river was high", None, Some(3)).unwrap();
     assert_eq!(kept.get_tokens()[1], "igh");
-}
-
-#[test]
-fn padding_needs_a_token_and_cuts_nothing() {
-    let file = golden("tokenizers/llama2_spm_bpe/tokenizer.json");
-    let llama = TextTokenizer::from_file(&file).unwrap();
-    let error = llama.padding(None).unwrap_err().to_string();
-    assert!(error.contains("tokenizer.json` has no padding token"), "{error}");
-    assert!(matches!(llama.padding(Some(9999)), Err(Error::Tokenizer { .. })));
-    let padding = llama.padding(Some(1)).unwrap();
-    let padding = PaddingParams { strategy: PaddingStrategy::Fixed(1), ..padding };
-    let uncut = llama.encode_batch(&[("yes", None)], None, Some(&padding)).unwrap();
-    assert_eq!(uncut[0].len(), 2);
 }
 
 /// A folder of shared reference data, which a fresh clone does not have; `None`, with a word, without the `file` in it.
