@@ -225,7 +225,8 @@ impl Method<AutoModel> for Alternating {
     fn predict(&self, model: &AutoModel, inputs: &Inputs<'_>) -> Burn<Prediction> {
         match self.divergence {
             Divergence::Entries(_) => inputs.predict_by(Scheme::PerToken, model),
-            Divergence::Scales(_) => inputs.predict(model),
+            // One draw a forward, as published, whatever the draws of a posterior are.
+            Divergence::Scales(_) => inputs.predict_by(Scheme::PerBatch, model),
         }
     }
 }
