@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 
-use crate::{device, outside, process, test, tidy, workspace};
+use crate::{commits, device, outside, process, test, tidy, workspace};
 
 /// Where a stage runs unless it is named.
 #[derive(Clone, Copy, PartialEq)]
@@ -22,8 +22,9 @@ enum Run {
 /// Name, where it runs, and its command line; an empty one is a function of this program.
 ///
 /// Cheapest first. The tests come last, so that their summary closes the output.
-const STAGES: [(&str, Run, &str); 14] = [
+const STAGES: [(&str, Run, &str); 15] = [
     ("format", Run::Always, "cargo fmt --all --check"),
+    ("commits", Run::Named, ""),
     ("tidy", Run::Always, ""),
     ("spelling", Run::Always, "typos"),
     ("licences", Run::Always, "cargo deny check licenses bans sources"),
@@ -101,6 +102,7 @@ fn stage(root: &Path, name: &str, line: &str) -> Result<Option<String>> {
         )));
     }
     match name {
+        "commits" => commits::run()?,
         "tidy" => tidy::run(&[], false)?,
         "wgpu" => device::test("wgpu", &[])?,
         "cuda" => device::type_check(&["--features", "cuda"])?,

@@ -8,6 +8,7 @@
 
 mod bench;
 mod check;
+mod commits;
 mod device;
 mod forward;
 mod outside;
@@ -53,7 +54,7 @@ enum Command {
     ///
     /// `wgpu` runs the device tests, `cuda` and `backends` are type checks without native parts, `outside` is one of the
     /// programs of README.md and the guide to a first adapter in a crate outside the workspace. `advisories`, which needs
-    /// the network, and `backends` run only when they are named.
+    /// the network, `backends` and `commits`, the subjects of commits that `origin/main` does not have, run only when they are named.
     Check {
         #[arg(value_name = "STAGE", value_parser = check::names())]
         stages: Vec<String>,
@@ -80,7 +81,7 @@ enum Command {
     },
     /// The tests of values that must not move (crates/lrvd-cli/tests/cli/pins).
     Pins {
-        /// Rewrite their files: state in CHANGELOG.md what moved and why.
+        /// Rewrite their files: the commit says what moved and why.
         #[arg(long)]
         bless: bool,
     },

@@ -1,6 +1,6 @@
 //! Values that a change of the code must not move, in the text files beside this one.
 //!
-//! `cargo xtask pins` compares them, `cargo xtask pins --bless` writes them anew; then `CHANGELOG.md` says what moved and
+//! `cargo xtask pins` compares them, `cargo xtask pins --bless` writes them anew; then the commit says what moved and
 //! why. A line `name = value` is exact. A line `name ~ numbers` holds to two units of the last printed digit, and a line
 //! `name @width = hash` holds on processors with these vector units only: rounding of some matrix products depends on them
 //! (`docs/architecture.md`, "The same bits for every vector width"). Blessing keeps the lines of other widths.
@@ -259,7 +259,7 @@ impl Pins {
         }
         assert!(
             moved.is_empty(),
-            "pins moved in `{}`:\n{moved}\nIf that is intended, run `cargo xtask pins --bless` and say in CHANGELOG.md what \
+            "pins moved in `{}`:\n{moved}\nIf that is intended, run `cargo xtask pins --bless` and say in the commit what \
              moved and why.",
             file.display()
         );
