@@ -29,7 +29,11 @@ pub(crate) mod heading {
     #[cfg(feature = "serve")]
     pub(crate) const LIMITS: &str = "Limits";
     pub(crate) const OUTPUT: &str = "Output";
+    pub(crate) const CLUSTER: &str = "Cluster";
 }
+
+/// Place of the options of every command, behind those of one command.
+const LAST: usize = 900;
 
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct GlobalArguments {
@@ -37,23 +41,23 @@ pub(crate) struct GlobalArguments {
     ///
     /// The default of `predict`, `generate` and `ood score` in a file or a pipe is jsonl. jsonl and csv are for commands that
     /// print rows; csv is written at the end.
-    #[arg(long, global = true, value_enum, help_heading = heading::OUTPUT)]
+    #[arg(long, global = true, display_order = LAST, value_enum, help_heading = heading::OUTPUT)]
     pub(crate) format: Option<Format>,
     /// Print only errors on standard error, and the log messages of `RUST_LOG`.
-    #[arg(long, short, global = true, help_heading = heading::OUTPUT)]
+    #[arg(long, short, global = true, display_order = LAST, help_heading = heading::OUTPUT)]
     pub(crate) quiet: bool,
     /// Display of progress [default: the first that is possible].
     ///
     /// In the background, in notebooks and in CI the default is lines.
-    #[arg(long, global = true, value_enum, value_name = "STYLE", help_heading = heading::OUTPUT, hide_short_help = true)]
+    #[arg(long, global = true, display_order = LAST, value_enum, value_name = "STYLE", help_heading = heading::OUTPUT, hide_short_help = true)]
     pub(crate) progress: Option<ProgressStyle>,
     /// Print lines of progress, as `--progress lines` does.
-    #[arg(long, global = true, conflicts_with = "progress", help_heading = heading::OUTPUT, hide_short_help = true)]
+    #[arg(long, global = true, display_order = LAST, conflicts_with = "progress", help_heading = heading::OUTPUT, hide_short_help = true)]
     pub(crate) no_progress: bool,
     /// Threads that compute, 1 to 1024 [default: the cores of the process].
     ///
     /// `RAYON_NUM_THREADS` sets another default.
-    #[arg(long, global = true, value_name = "N", value_parser = threads, allow_negative_numbers = true)]
+    #[arg(long, global = true, display_order = LAST, value_name = "N", value_parser = threads, allow_negative_numbers = true)]
     pub(crate) threads: Option<usize>,
 }
 

@@ -21,7 +21,7 @@ use serde_json::json;
 
 use super::table::table;
 use super::{Outcome, help};
-use crate::args::{self, DeviceArgument, GlobalArguments};
+use crate::args::{self, DeviceArgument, GlobalArguments, heading};
 use crate::exit::{ExitStatus, run_flag};
 use crate::printer::{Format, Printer};
 use crate::progress::{self, Journal};
@@ -58,73 +58,89 @@ pub(crate) enum BenchCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct SuiteArguments {
+    /// Size of the benchmark.
+    ///
     /// `quick`: minutes on two cores with a shipped tiny model; `paper`: the full reproduction.
-    #[arg(long, default_value = "quick", value_parser = args::one_of(&Profile::ALL, Profile::name))]
+    #[arg(long, default_value = "quick", value_parser = args::one_of(&Profile::ALL, Profile::name), help_heading = heading::TRAINING)]
     pub(crate) profile: Profile,
-    /// Named settings; see below [default: `default`].
-    #[arg(long, value_name = "NAME")]
+    /// Named settings, of the list in `--help` [default: `default`].
+    #[arg(long, value_name = "NAME", help_heading = heading::TRAINING)]
     pub(crate) preset: Option<String>,
-    /// Tasks or sets, by the names below [default: the profile's].
-    #[arg(long, value_delimiter = ',', value_name = "A,B")]
+    /// Tasks or sets, of the list in `--help` [default: the profile's].
+    #[arg(long, value_delimiter = ',', value_name = "A,B", help_heading = heading::DATA)]
     pub(crate) tasks: Vec<String>,
-    /// Methods, e.g. lora, adalora, bayeslora, or `all` [default: the benchmark's].
-    #[arg(long, value_delimiter = ',', value_name = "A,B")]
+    /// Methods, of `lrvd methods`, or `all` [default: the benchmark's].
+    #[arg(long, value_delimiter = ',', value_name = "A,B", help_heading = heading::METHOD)]
     pub(crate) methods: Vec<String>,
     /// Seeds [default: the profile's, three in `paper`].
-    #[arg(long, value_delimiter = ',', value_name = "1,2,3", value_parser = args::seed(), allow_negative_numbers = true)]
+    #[arg(long, value_delimiter = ',', value_name = "1,2,3", value_parser = args::seed(), allow_negative_numbers = true, help_heading = heading::TRAINING)]
     pub(crate) seeds: Vec<u64>,
-    /// Numbers of draws to average predictions over, in addition to 0 [default: the preset's].
-    #[arg(long, value_delimiter = ',', value_name = "5,10", value_parser = args::draws(), allow_negative_numbers = true)]
+    /// Numbers of draws, in addition to 0 [default: the preset's].
+    ///
+    /// Predictions are averaged over the draws.
+    #[arg(long, value_delimiter = ',', value_name = "5,10", value_parser = args::draws(), allow_negative_numbers = true, help_heading = heading::TRAINING)]
     pub(crate) draws: Vec<usize>,
     #[command(flatten)]
     pub(crate) device: DeviceArgument,
-    /// Pretrained model: a folder, a `.gguf` file, or a repository `owner/name` on the Hugging Face Hub.
-    #[arg(long, value_name = "DIR|GGUF|HUB-ID")]
+    /// Pretrained model: a folder, a `.gguf` file or `owner/name`.
+    ///
+    /// `owner/name` is a repository on the Hugging Face Hub.
+    #[arg(long, value_name = "DIR|GGUF|HUB-ID", help_heading = heading::MODEL)]
     pub(crate) model: Option<String>,
     /// Revision of the repository: a branch, a tag or a commit [default: main].
-    #[arg(long, value_name = "REVISION", requires = "model")]
+    #[arg(long, value_name = "REVISION", requires = "model", help_heading = heading::MODEL, hide_short_help = true)]
     pub(crate) revision: Option<String>,
-    /// Data in their original layouts, or Hub-style parquet or JSONL. By default cola, sst2, rte and all sets but
-    /// boolq are generated.
-    #[arg(long, value_name = "DIR")]
+    /// Folder of the data [default: generated].
+    ///
+    /// Data in their original layouts, or Hub-style parquet or JSONL. By default cola, sst2, rte and all sets but boolq are
+    /// generated.
+    #[arg(long, value_name = "DIR", help_heading = heading::DATA)]
     pub(crate) data_dir: Option<PathBuf>,
     /// Output folder [default: runs/glue or runs/reasoning].
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", help_heading = heading::OUTPUT)]
     pub(crate) out: Option<PathBuf>,
-    /// What to keep of trained models: adapters with their posteriors, for `lrvd predict`, `eval`, `inspect` and `export`.
-    #[arg(long, action = ArgAction::Set, default_value = "adapters", value_name = "WHAT", value_parser = args::one_of(&[true, false], kept))]
+    /// Parts of trained models to keep.
+    ///
+    /// Adapters with their posteriors are for `lrvd predict`, `eval`, `inspect` and `export`.
+    #[arg(long, action = ArgAction::Set, default_value = "adapters", value_name = "WHAT", value_parser = args::one_of(&[true, false], kept), help_heading = heading::OUTPUT)]
     pub(crate) keep: bool,
     /// Continue in an output folder with finished or interrupted runs.
-    #[arg(long)]
+    #[arg(long, help_heading = heading::OUTPUT)]
     pub(crate) resume: bool,
     /// Published table (`metric,method,task,mean,std`) to compare with the measured one.
-    #[arg(long, value_name = "CSV")]
+    #[arg(long, value_name = "CSV", help_heading = heading::OUTPUT, hide_short_help = true)]
     pub(crate) compare: Option<PathBuf>,
-    /// Optimiser steps instead of the profile's.
-    #[arg(long, value_name = "N", value_parser = args::count(), allow_negative_numbers = true)]
+    /// Optimizer steps instead of the profile's.
+    #[arg(long, value_name = "N", value_parser = args::count(), allow_negative_numbers = true, help_heading = heading::TRAINING)]
     pub(crate) steps: Option<usize>,
     /// Settings that differ from preset and profile; an unknown key is an error.
-    #[arg(long, value_name = "FILE.toml")]
+    #[arg(long, value_name = "FILE.toml", help_heading = heading::TRAINING)]
     pub(crate) config: Option<PathBuf>,
-    /// One setting, e.g. `prompt=clean`, `prediction_draws=fresh`, `base_precision=f16` or
-    /// `methods.laplace.predictive=probit`; may be repeated.
-    #[arg(long, value_name = "KEY=VALUE")]
+    /// One setting, as in `prompt=clean`; may be repeated.
+    ///
+    /// Others are `prediction_draws=fresh`, `base_precision=f16` or `methods.laplace.predictive=probit`.
+    #[arg(long, value_name = "KEY=VALUE", help_heading = heading::TRAINING)]
     pub(crate) set: Vec<String>,
-    /// Compare settings in pairs: one run of the suite for each arm of the file.
-    #[arg(long, value_name = "FILE.toml", conflicts_with_all = ["profile", "preset", "methods", "compare"])]
+    /// Compare settings in pairs: a run of the suite for each arm.
+    #[arg(long, value_name = "FILE.toml", conflicts_with_all = ["profile", "preset", "methods", "compare"], help_heading = heading::TRAINING)]
     pub(crate) arms: Option<PathBuf>,
-    /// Write the plan of all runs into this folder, which workers share; nothing is trained.
-    #[arg(long, value_name = "DIR", conflicts_with = "out")]
+    /// Write the plan of all runs into this folder; nothing is trained.
+    ///
+    /// Workers share the folder.
+    #[arg(long, value_name = "DIR", conflicts_with = "out", help_heading = heading::CLUSTER)]
     pub(crate) plan: Option<PathBuf>,
-    /// Submit the planned runs as jobs, with the settings of `[cluster]` in the file of `--config` or `--arms`.
-    #[arg(long, value_name = "ENGINE", requires = "plan", value_parser = args::one_of(&Engine::ALL, Engine::name))]
+    /// Submit the planned runs as jobs.
+    ///
+    /// The settings are those of `[cluster]` in the file of `--config` or `--arms`.
+    #[arg(long, value_name = "ENGINE", requires = "plan", value_parser = args::one_of(&Engine::ALL, Engine::name), help_heading = heading::CLUSTER)]
     pub(crate) cluster: Option<Engine>,
     /// Template of the jobs instead of the engine's.
-    #[arg(long, value_name = "FILE", requires = "plan")]
+    #[arg(long, value_name = "FILE", requires = "plan", help_heading = heading::CLUSTER, hide_short_help = true)]
     pub(crate) template: Option<PathBuf>,
-    /// Print runs, parameters, memory and settings without training, and the jobs of `--plan` that would be submitted; the
-    /// paper's model need not be installed.
-    #[arg(long)]
+    /// Print runs, parameters, memory and settings without training.
+    ///
+    /// With `--plan` the jobs that would be submitted are printed. The paper's model need not be installed.
+    #[arg(long, help_heading = heading::OUTPUT)]
     pub(crate) dry_run: bool,
 }
 

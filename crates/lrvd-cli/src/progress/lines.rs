@@ -24,7 +24,7 @@ pub(super) struct Lines {
     pruned: Option<Pruned>,
 }
 
-/// Cuts that no other line has come between.
+/// Consecutive cuts, printed as one line.
 struct Pruned {
     first: usize,
     last: usize,
