@@ -116,7 +116,7 @@ impl Model for LlamaForCausalLm {
             let own = TokenBatch { prefix: input.prefix.clone(), ..input.rows(&[row]) };
             parts.push(answered(self, &own, &pass, |model, input, pass| {
                 let prompts = input.ids.clone().narrow(1, 0, *prompt);
-                model.option_logits_behind(prompts, input.prefix.as_ref(), options, pass)
+                model.option_logits(prompts, input.prefix.as_ref(), options, pass)
             }));
             order.push(row);
         }

@@ -291,22 +291,13 @@ impl LlamaForCausalLm {
     ///
     /// The mean makes options of different lengths comparable. The prompt is read once, and the options are a tree behind it: a
     /// token sees the prompt and those of its option before it, and what several options start with is read once. The score of
-    /// an option does not depend on the others.
+    /// an option does not depend on the others. A `prefix` of the one row is read once a pass, if weights are drawn once a batch
+    /// or not at all.
     ///
     /// # Panics
     ///
     /// If an option has no token.
     pub fn option_logits(
-        &self,
-        ids: Tensor<2, Int>,
-        options: &[Vec<u32>],
-        pass: &Pass,
-    ) -> Tensor<2> {
-        self.option_logits_behind(ids, None, options, pass)
-    }
-
-    /// As [`Self::option_logits`]; a prefix of the one row is read once a pass, if weights are drawn once a batch or not at all.
-    pub(crate) fn option_logits_behind(
         &self,
         ids: Tensor<2, Int>,
         prefix: Option<&Prefixed>,

@@ -58,7 +58,7 @@ fn an_option_has_the_score_of_its_text_alone(
     let prompt = PROMPTS[0];
     let ids = batch(&[prompt], DType::F64).ids;
     for pass in [Pass::mean(), drawn()] {
-        let found = model.option_logits(ids.clone(), &owned(options), &pass);
+        let found = model.option_logits(ids.clone(), None, &owned(options), &pass);
         let expected = one_by_one(&model, prompt, options, &pass);
         close(&numbers(found.clone()), &numbers(expected.clone()), 1e-12);
         let weights =
@@ -87,7 +87,7 @@ fn options_of_one_token_are_answer_tokens() {
     let input = batch(&[PROMPTS[0]], DType::F64);
     for pass in [Pass::mean(), drawn()] {
         let options: Vec<Vec<u32>> = ANSWERS.iter().map(|&id| vec![id]).collect();
-        let found = model.option_logits(input.ids.clone(), &options, &pass);
+        let found = model.option_logits(input.ids.clone(), None, &options, &pass);
         let expected = model.answer_logits(&input, &ANSWERS, &pass);
         let [found, expected] =
             [found, expected].map(|logits| numbers(activation::log_softmax(logits, 1)));
@@ -114,7 +114,9 @@ fn rows_of_a_batch_are_answered_by_letters_or_by_their_options() {
         let input = batch(&[PROMPTS[row]], DType::F32);
         let kept = mixed.scored[row].clone();
         numbers(match kept {
-            Some(ScoredOptions { options, .. }) => model.option_logits(input.ids, &options, pass),
+            Some(ScoredOptions { options, .. }) => {
+                model.option_logits(input.ids, None, &options, pass)
+            }
             None => model.logits(&input, pass),
         })
     };
