@@ -61,13 +61,13 @@ def percent(share):
 
 
 def set_thresholds(trained):
-    """A choice keeps its threshold, a score gets one that no answer reaches, and a noul has none."""
+    """A choice keeps its threshold, a score gets one that no answer reaches, and a yes-or-no question has none."""
     file = trained / "adapter/lrvd_adapter.json"
     description = json.loads(file.read_text())
     types = description["calibration"]
     threshold = types["choice"]["0"]["threshold"]
     types["score"]["0"]["threshold"] = {**threshold, "least": 1.0}
-    types["noul"]["0"]["threshold"] = None
+    types["yes-no"]["0"]["threshold"] = None
     file.write_text(json.dumps(description))
 
 

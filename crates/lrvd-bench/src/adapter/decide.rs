@@ -33,7 +33,7 @@ fn deviation(
     let answer = |found: ClassAnswer| {
         let probabilities = at(places, &found);
         match kind {
-            QuestionKind::Noul => probabilities.first().copied(),
+            QuestionKind::YesNo => probabilities.first().copied(),
             QuestionKind::Choice | QuestionKind::Score => kind.score(&probabilities),
         }
     };
@@ -383,17 +383,17 @@ mod tests {
 
     #[test]
     fn the_deviation_is_that_of_the_answers_of_the_draws_under_the_temperature() {
-        // Under a temperature of 2 the probabilities of two draws, of which the third option of a noul is barred.
+        // Under a temperature of 2 the probabilities of two draws, of which the third option of a yes-or-no question is barred.
         let of = |kind, draws: &[[f64; 3]], places: &[usize]| {
             let values = draws.iter().flatten().map(|p| if *p > 0.0 { 2.0 * p.ln() } else { -1e6 });
             let each = Prediction::new(values.collect(), draws.len(), 3);
             deviation(kind, each, places, Some(2.0)).unwrap()
         };
-        let (noul, draws) =
+        let (sides, draws) =
             ([[0.8, 0.2, 0.0], [0.6, 0.4, 0.0]], [[0.5, 0.25, 0.25], [0.25, 0.25, 0.5]]);
         for (found, expected) in [
             // 0.8 and 0.6; expected levels of 0.75 and 1.25, and of 1 and 1.25 in another order.
-            (of(QuestionKind::Noul, &noul, &[0, 1]), 0.2),
+            (of(QuestionKind::YesNo, &sides, &[0, 1]), 0.2),
             (of(QuestionKind::Score, &draws, &[0, 1, 2]), 0.5),
             (of(QuestionKind::Score, &draws, &[1, 0, 2]), 0.25),
         ] {

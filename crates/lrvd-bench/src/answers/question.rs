@@ -1,8 +1,8 @@
 //! Typed questions about a state: the language of decision models.
 //!
-//! A question is read from the JSON that clients of `POST /v1/systemone` send and that training rows hold. Whatever
+//! A question is read from the JSON that clients send and that training rows hold. Whatever
 //! its type, it has named options, and its answer is a distribution over them. Options have one order, that of a
-//! noul's sides, of a score's levels, or of a choice's names: the order of keys in a file changes no answer.
+//! yes-or-no question's sides, of a score's levels, or of a choice's names: the order of keys in a file changes no answer.
 
 use std::fmt;
 
@@ -18,7 +18,7 @@ use crate::text::quoted;
 pub const MOST_OPTIONS: usize = 255;
 /// Most levels of a score.
 pub const MOST_LEVELS: usize = 10;
-/// The sides of a noul, in the order of its options.
+/// The sides of a yes-or-no question, in the order of its options.
 pub const SIDES: [&str; 2] = ["true", "false"];
 /// The keys of a question.
 const KEYS: [&str; 3] = ["type", "instructions", "criteria"];
@@ -27,10 +27,10 @@ const SHARES: f64 = 1e-3;
 
 /// What an answer is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(rename_all = "kebab-case")]
 pub enum QuestionKind {
     /// The probability that something holds.
-    Noul,
+    YesNo,
     /// One of several options.
     Choice,
     /// A level on an ordered scale.
@@ -38,11 +38,11 @@ pub enum QuestionKind {
 }
 
 impl QuestionKind {
-    pub const ALL: [Self; 3] = [Self::Noul, Self::Choice, Self::Score];
+    pub const ALL: [Self; 3] = [Self::YesNo, Self::Choice, Self::Score];
 
     pub const fn name(self) -> &'static str {
         match self {
-            Self::Noul => "noul",
+            Self::YesNo => "yes-no",
             Self::Choice => "choice",
             Self::Score => "score",
         }
@@ -51,7 +51,7 @@ impl QuestionKind {
     /// How sure an answer with these probabilities is, from 0 to 1.
     pub fn confidence(self, probabilities: &[f64]) -> Result<f64, CoreError> {
         match self {
-            Self::Noul | Self::Choice => choice_confidence(probabilities),
+            Self::YesNo | Self::Choice => choice_confidence(probabilities),
             Self::Score => score_confidence(probabilities),
         }
     }
@@ -120,7 +120,7 @@ pub struct QuestionOption {
 #[serde(deny_unknown_fields)]
 pub struct Question {
     pub kind: QuestionKind,
-    /// Empty where a noul has none.
+    /// Empty where a yes-or-no question has none.
     pub instructions: String,
     pub options: Vec<QuestionOption>,
 }
@@ -130,34 +130,42 @@ impl Question {
     ///
     /// | type | `criteria` |
     /// |---|---|
-    /// | `noul` | an object of `true` and `false`, either may be left out, or null |
+    /// | `yes-no` | an object of `true` and `false`, either may be left out, or null |
     /// | `choice` | an object of 2 to 255 options, each with a description or null |
     /// | `score` | a list of 2 to 10 levels, from the lowest |
     ///
     /// Instructions and descriptions are texts, or objects and lists, which [`rendered`] writes as text.
     pub fn read(value: &Value) -> Result<Self, Invalid> {
+        Self::read_as(value, QuestionKind::name)
+    }
+
+    /// [`read`](Self::read) with the types under the names of another format.
+    pub fn read_as(
+        value: &Value,
+        type_name: fn(QuestionKind) -> &'static str,
+    ) -> Result<Self, Invalid> {
         let Value::Object(fields) = value else {
             return Err(Invalid::at(&[], format!("{} where a question is expected", kind(value))));
         };
         if let Some(key) = fields.keys().find(|key| !KEYS.contains(&key.as_str())) {
             return Err(Invalid::at(&[key], format!("unknown key, expected {}", quoted(KEYS))));
         }
-        let expected = quoted(QuestionKind::ALL.map(QuestionKind::name));
+        let expected = quoted(QuestionKind::ALL.map(type_name));
         let name = fields.get("type").ok_or_else(|| Invalid::missing(&["type"], &expected))?;
-        let found = QuestionKind::ALL.into_iter().find(|kind| name.as_str() == Some(kind.name()));
+        let found = QuestionKind::ALL.into_iter().find(|&kind| name.as_str() == Some(type_name(kind)));
         let Some(question) = found else {
             let found =
                 name.as_str().map_or_else(|| kind(name).to_owned(), |name| format!("`{name}`"));
             return Err(Invalid::at(&["type"], format!("{found}, expected {expected}")));
         };
         let instructions = match fields.get("instructions") {
-            None | Some(Value::Null) if question == QuestionKind::Noul => String::new(),
+            None | Some(Value::Null) if question == QuestionKind::YesNo => String::new(),
             None => return Err(Invalid::missing(&["instructions"], "a text, an object or a list")),
             Some(value) => worded(value).map_err(|error| error.below("instructions"))?,
         };
         let criteria = fields.get("criteria").filter(|criteria| !criteria.is_null());
         let options = match question {
-            QuestionKind::Noul => sides(criteria),
+            QuestionKind::YesNo => sides(criteria),
             QuestionKind::Choice => choices(criteria),
             QuestionKind::Score => levels(criteria),
         };

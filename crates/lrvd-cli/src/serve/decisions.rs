@@ -416,7 +416,7 @@ impl Asks {
                 unwanted("choices", choices.is_some())?;
                 unwanted("levels", levels.is_some())?;
                 let side = |name: &str| QuestionOption { name: name.to_owned(), description: None };
-                (QuestionKind::Noul, SIDES.map(side).to_vec(), Options::Sides)
+                (QuestionKind::YesNo, SIDES.map(side).to_vec(), Options::Sides)
             }
             "choice" => {
                 unwanted("levels", levels.is_some())?;

@@ -229,7 +229,7 @@ fn simple(kind: QuestionKind) -> Question {
     let option =
         |name: &str| QuestionOption { name: name.to_owned(), description: Some(name.to_owned()) };
     let names = match kind {
-        QuestionKind::Noul => SIDES,
+        QuestionKind::YesNo => SIDES,
         QuestionKind::Choice => ["one", "other"],
         QuestionKind::Score => ["0", "1"],
     };

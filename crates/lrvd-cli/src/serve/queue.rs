@@ -338,7 +338,7 @@ mod tests {
     fn typed_questions_count_as_texts_and_are_asked_alone() {
         let asked = |n: usize| {
             let question = data::Question {
-                kind: data::QuestionKind::Noul,
+                kind: data::QuestionKind::YesNo,
                 instructions: String::new(),
                 options: Vec::new(),
             };

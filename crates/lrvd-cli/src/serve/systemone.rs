@@ -61,7 +61,7 @@ pub(super) fn read(body: &[u8], models: &Models) -> Result<(Arc<Served>, Asked, 
             let message = "a question without a name";
             return Err(Problem::within(Code::InvalidField, &["questions", id], message));
         }
-        let question = Question::read(value)
+        let question = Question::read_as(value, type_name)
             .map_err(|error| of_question(id, value["type"].as_str(), &error))?;
         let levels = question.options.iter().filter(|_| question.kind == QuestionKind::Score);
         plan.legends
@@ -78,6 +78,14 @@ pub(super) fn read(body: &[u8], models: &Models) -> Result<(Arc<Served>, Asked, 
         stream: false,
     };
     Ok((model, asked, plan))
+}
+
+/// The name of a type in this API.
+fn type_name(kind: QuestionKind) -> &'static str {
+    match kind {
+        QuestionKind::YesNo => "noul",
+        QuestionKind::Choice | QuestionKind::Score => kind.name(),
+    }
 }
 
 /// What is wrong with the question `id` of this type: its keys are below the type.
@@ -171,7 +179,7 @@ impl SystemoneAnswers {
             let own = match found {
                 Ok(found) => answer(found, legend),
                 Err(invalid) => {
-                    let problem = of_question(&id, Some(kind.name()), &invalid);
+                    let problem = of_question(&id, Some(type_name(kind)), &invalid);
                     let error = problem.detail();
                     wrong.get_or_insert(problem);
                     SystemoneAnswer::Error { error }
@@ -194,7 +202,7 @@ fn answer(found: Decided, legend: Vec<String>) -> SystemoneAnswer {
     let own = Own::new(&found);
     let Decided { kind, names, probabilities, choice, score, confidence, .. } = found;
     match kind {
-        QuestionKind::Noul => {
+        QuestionKind::YesNo => {
             SystemoneAnswer::Noul { noul: probabilities.first().copied().unwrap_or_default(), own }
         }
         QuestionKind::Choice => SystemoneAnswer::Choice {

@@ -89,7 +89,7 @@ pub(super) struct Own {
 impl Own {
     pub(super) fn new(answer: &Decided) -> Self {
         Self {
-            x_confidence: (answer.kind == QuestionKind::Noul).then_some(answer.confidence),
+            x_confidence: (answer.kind == QuestionKind::YesNo).then_some(answer.confidence),
             x_entropy: answer.entropy,
             x_mutual_information: answer.mutual_information,
             x_draws_deviation: answer.draws_deviation,
