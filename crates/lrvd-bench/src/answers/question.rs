@@ -152,7 +152,8 @@ impl Question {
         }
         let expected = quoted(QuestionKind::ALL.map(type_name));
         let name = fields.get("type").ok_or_else(|| Invalid::missing(&["type"], &expected))?;
-        let found = QuestionKind::ALL.into_iter().find(|&kind| name.as_str() == Some(type_name(kind)));
+        let found =
+            QuestionKind::ALL.into_iter().find(|&kind| name.as_str() == Some(type_name(kind)));
         let Some(question) = found else {
             let found =
                 name.as_str().map_or_else(|| kind(name).to_owned(), |name| format!("`{name}`"));

@@ -17,11 +17,11 @@ use serde::{Deserialize as Read, Serialize};
 use serde_json::Value;
 
 use super::DECISIONS;
-use super::model::{ClassifierCard, Input};
+use super::model::ClassifierCard;
 use super::models::{Models, Served};
 use super::problem::{Code, OpenaiDetail, Problem};
 use super::request::{Asked, Object, filled, object};
-use super::typed::{Answered, Own, check_count, check_length, check_options, length};
+use super::typed::{self, Answered, Own, check_count, check_length, length, written};
 
 /// Typed questions about an input.
 #[derive(Read, JsonSchema)]
@@ -251,17 +251,7 @@ pub(super) fn read(body: &[u8], models: &Models) -> Result<(Arc<Served>, Asked, 
         questions.push(question);
         plan.push((name, options));
     }
-    check_options(
-        questions.iter().map(|question| question.options.len()).sum(),
-        options.draws,
-        card,
-    )?;
-    let asked = Asked {
-        inputs: vec![Input::Decision { state, questions }],
-        fields: vec!["questions".to_owned()],
-        options,
-        stream: false,
-    };
+    let asked = typed::asked(state, questions, options, card)?;
     Ok((model, asked, Plan(plan)))
 }
 
@@ -557,24 +547,19 @@ impl DecisionsAnswers {
         found: Answered,
         card: &ClassifierCard,
     ) -> Result<Self, Problem> {
-        let input_tokens = found.iter().flatten().map(|answer| answer.tokens).sum();
-        let (mut answers, mut wrong) = (Vec::with_capacity(plan.len()), None);
-        let is_answered = found.iter().any(Result::is_ok);
-        for (i, ((name, options), found)) in plan.into_iter().zip(found).enumerate() {
-            let (own, found) = match &found {
-                Ok(found) => (Some(Own::new(found)), Found::new(options, found)),
-                Err(invalid) => {
-                    let problem = of_question(i, &options, invalid);
-                    let (_, error) = problem.openai();
-                    wrong.get_or_insert(problem);
-                    (None, Found::Error { error })
-                }
-            };
-            answers.push(DecisionsAnswer { name, found, own });
-        }
-        if let Some(problem) = wrong.filter(|_| !is_answered) {
-            return Err(problem);
-        }
+        let (answers, input_tokens) = written(
+            plan.into_iter().enumerate(),
+            found,
+            |(_, (name, options)), found| {
+                let own = Some(Own::new(&found));
+                DecisionsAnswer { name, found: Found::new(options, &found), own }
+            },
+            |(i, (name, options)), invalid| {
+                let problem = of_question(i, &options, &invalid);
+                let (_, error) = problem.openai();
+                (DecisionsAnswer { name, found: Found::Error { error }, own: None }, problem)
+            },
+        )?;
         Ok(Self {
             model: card.name.clone(),
             answers,

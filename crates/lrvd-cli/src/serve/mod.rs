@@ -10,7 +10,7 @@
 //! | `adapters` | the routes that list them, add one, replace one or remove one |
 //! | `apis` | the ways of asking a model, a row each, and their description for programs |
 //! | `request`, `answer`, `response` | bodies of requests and responses |
-//! | `typed` | what the routes for typed questions share |
+//! | `typed` | typed questions in no API's form: limits, what is asked, answers in order |
 //! | `systemone`, `decisions` | those routes: requests and responses in the forms of their APIs |
 //! | `openai`, `completion` | requests and responses in the form of `OpenAI` for language models |
 //! | `stream` | a text that is sent token by token |

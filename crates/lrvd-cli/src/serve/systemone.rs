@@ -12,11 +12,11 @@ use serde_json::{Map, Value};
 
 use super::SYSTEMONE;
 use super::answer::in_order;
-use super::model::{ClassifierCard, Input};
+use super::model::ClassifierCard;
 use super::models::{Models, Served};
 use super::problem::{Code, Detail, Problem};
 use super::request::{Asked, parsed};
-use super::typed::{Answered, Own, check_count, check_length, check_options, length};
+use super::typed::{self, Answered, Own, check_count, check_length, length, written};
 
 /// What the answers are written with.
 #[derive(Debug)]
@@ -40,7 +40,7 @@ pub(super) fn read(body: &[u8], models: &Models) -> Result<(Arc<Served>, Asked, 
     };
     let model = models.find(Some(model), SYSTEMONE)?;
     let card = model.classifier()?;
-    let asked = field(&fields, "state", "a text, an object or a list")?;
+    let given = field(&fields, "state", "a text, an object or a list")?;
     let questions = field(&fields, "questions", "an object of questions")?;
     let Value::Object(questions) = questions else {
         let message = "expected an object of questions by their names";
@@ -48,12 +48,12 @@ pub(super) fn read(body: &[u8], models: &Models) -> Result<(Arc<Served>, Asked, 
     };
     check_count(questions.len(), card)?;
     check_length(
-        length(asked, 0) + questions.values().map(|value| length(value, 0)).sum::<usize>(),
+        length(given, 0) + questions.values().map(|value| length(value, 0)).sum::<usize>(),
         card,
     )?;
     let (draws, seed) = (whole(&fields, "x_draws")?, whole(&fields, "x_seed")?);
     let options = card.options(draws, seed).map_err(Problem::of_own_field)?;
-    let state = state(asked).map_err(|error| Problem::invalid(&[], &error))?;
+    let state = state(given).map_err(|error| Problem::invalid(&[], &error))?;
     let mut plan = Plan { ids: Vec::new(), kinds: Vec::new(), legends: Vec::new() };
     let mut all = Vec::new();
     for (id, value) in questions {
@@ -70,13 +70,7 @@ pub(super) fn read(body: &[u8], models: &Models) -> Result<(Arc<Served>, Asked, 
         plan.kinds.push(question.kind);
         all.push(question);
     }
-    check_options(all.iter().map(|question| question.options.len()).sum(), options.draws, card)?;
-    let asked = Asked {
-        inputs: vec![Input::Decision { state, questions: all }],
-        fields: vec!["questions".to_owned()],
-        options,
-        stream: false,
-    };
+    let asked = typed::asked(state, all, options, card)?;
     Ok((model, asked, plan))
 }
 
@@ -171,28 +165,19 @@ enum SystemoneAnswer {
 
 impl SystemoneAnswers {
     pub(super) fn new(plan: Plan, found: Answered, card: &ClassifierCard) -> Result<Self, Problem> {
-        let input_tokens = found.iter().flatten().map(|answer| answer.tokens).sum();
-        let (mut answers, mut wrong) = (BTreeMap::new(), None);
-        let is_answered = found.iter().any(Result::is_ok);
-        let asked = plan.ids.into_iter().zip(plan.kinds).zip(plan.legends).zip(found);
-        for (((id, kind), legend), found) in asked {
-            let own = match found {
-                Ok(found) => answer(found, legend),
-                Err(invalid) => {
-                    let problem = of_question(&id, Some(type_name(kind)), &invalid);
-                    let error = problem.detail();
-                    wrong.get_or_insert(problem);
-                    SystemoneAnswer::Error { error }
-                }
-            };
-            answers.insert(id, own);
-        }
-        if let Some(problem) = wrong.filter(|_| !is_answered) {
-            return Err(problem);
-        }
+        let plans = plan.ids.into_iter().zip(plan.kinds).zip(plan.legends);
+        let (answers, input_tokens) = written(
+            plans,
+            found,
+            |((id, _), legend), found| (id, answer(found, legend)),
+            |((id, kind), _), invalid| {
+                let problem = of_question(&id, Some(type_name(kind)), &invalid);
+                ((id, SystemoneAnswer::Error { error: problem.detail() }), problem)
+            },
+        )?;
         Ok(Self {
             model: card.name.clone(),
-            answers,
+            answers: answers.into_iter().collect(),
             usage: SystemoneUsage { input_tokens, output_tokens: 0 },
         })
     }

@@ -1,13 +1,14 @@
-//! What the two routes for typed questions share: how much is read and answered, our own fields.
+//! Typed questions in no API's form: how much is read and answered, what is asked of the model, the answers in order, our own fields.
 
 use lrvd_bench::adapter::Decided;
-use lrvd_bench::data::{Invalid, QuestionKind};
+use lrvd_bench::data::{Invalid, Question, QuestionKind};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::model::ClassifierCard;
+use super::model::{AnswerOptions, ClassifierCard, Input};
 use super::problem::{Code, Problem};
+use super::request::Asked;
 
 /// The answers to the questions of one request, and the errors of those that have none.
 pub(super) type Answered = Vec<Result<Decided, Invalid>>;
@@ -44,12 +45,48 @@ pub(super) fn check_count(found: usize, card: &ClassifierCard) -> Result<(), Pro
     Err(Problem::at(code, "questions", format!("{found} questions, expected 1 to {most}")))
 }
 
-/// Rejects questions with more `options` in all, for each draw, than a request may have.
-pub(super) fn check_options(
-    options: usize,
-    draws: usize,
+/// What is asked of the model of `card`: `questions` about `state`.
+pub(super) fn asked(
+    state: String,
+    questions: Vec<Question>,
+    options: AnswerOptions,
     card: &ClassifierCard,
-) -> Result<(), Problem> {
+) -> Result<Asked, Problem> {
+    let count = questions.iter().map(|question| question.options.len()).sum();
+    check_options(count, options.draws, card)?;
+    let inputs = vec![Input::Decision { state, questions }];
+    Ok(Asked { inputs, fields: vec!["questions".to_owned()], options, stream: false })
+}
+
+/// The answers in the form of an API, and the tokens that the model read. `write` has the plan of a question with its answer,
+/// `fail` that of a question without one, for its error in place of an answer and for the problem of the request where no
+/// question has an answer: that of the first.
+pub(super) fn written<P, A>(
+    plans: impl Iterator<Item = P>,
+    found: Answered,
+    write: impl Fn(P, Decided) -> A,
+    fail: impl Fn(P, Invalid) -> (A, Problem),
+) -> Result<(Vec<A>, usize), Problem> {
+    let tokens = found.iter().flatten().map(|answer| answer.tokens).sum();
+    let is_answered = found.iter().any(Result::is_ok);
+    let mut answers = Vec::with_capacity(found.len());
+    for (plan, found) in plans.zip(found) {
+        answers.push(match found {
+            Ok(found) => write(plan, found),
+            Err(invalid) => {
+                let (answer, problem) = fail(plan, invalid);
+                if !is_answered {
+                    return Err(problem);
+                }
+                answer
+            }
+        });
+    }
+    Ok((answers, tokens))
+}
+
+/// Rejects questions with more `options` in all, for each draw, than a request may have.
+fn check_options(options: usize, draws: usize, card: &ClassifierCard) -> Result<(), Problem> {
     let (found, most) = (options.saturating_mul(draws.max(1)), card.max_options);
     if found <= most {
         return Ok(());
