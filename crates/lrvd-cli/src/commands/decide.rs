@@ -57,7 +57,7 @@ pub(crate) struct ReadoutArguments {
 /// An answer as it is written.
 #[expect(clippy::struct_field_names, reason = "the names on the wire")]
 #[derive(Serialize)]
-struct Answer<'a> {
+struct DecidedRow<'a> {
     /// The row's own id or its number from 0, where there are rows.
     #[serde(skip_serializing_if = "Option::is_none")]
     id: Option<&'a str>,
@@ -82,7 +82,7 @@ struct Answer<'a> {
     calibrated: bool,
 }
 
-impl<'a> Answer<'a> {
+impl<'a> DecidedRow<'a> {
     fn new(id: Option<&'a str>, at: Option<At>, question: &'a str, decided: &'a Decided) -> Self {
         let pairs = decided.names.iter().zip(&decided.probabilities);
         let name = decided.names.get(decided.choice).map(String::as_str);
@@ -129,8 +129,11 @@ pub(super) fn run(arguments: DecideArguments, printer: Printer) -> Outcome {
     };
     let found = ids.iter().zip(found).map(named).collect::<Result<Vec<_>>>()?;
     printer.notes(&classifier.cut_note());
-    let answers: Vec<Answer<'_>> =
-        ids.iter().zip(&found).map(|(id, decided)| Answer::new(None, None, id, decided)).collect();
+    let answers: Vec<DecidedRow<'_>> = ids
+        .iter()
+        .zip(&found)
+        .map(|(id, decided)| DecidedRow::new(None, None, id, decided))
+        .collect();
     let tokens: usize = found.iter().map(|decided| decided.tokens).sum();
     let body = json!({ "seed": seed, "answers": answers, "input_tokens": tokens });
     let rows = |_: &Value| Row::each(&answers);
@@ -293,7 +296,7 @@ pub(super) fn predict(
         let Some(decided) = found else { continue };
         let row = id.strip_suffix(&format!("/{key}")).unwrap_or(&id);
         let key = if key.is_empty() { "answer" } else { &key };
-        let answer = Answer::new(Some(row), Some(place.at), key, &decided);
+        let answer = DecidedRow::new(Some(row), Some(place.at), key, &decided);
         let shown = || {
             let (answer, state) =
                 (named(&question, &decided), state.lines().next().unwrap_or_default());

@@ -91,7 +91,7 @@ struct NoAnswer<'a> {
 
 /// An answer with its tokens.
 #[derive(Serialize)]
-struct Answer<'a> {
+struct GeneratedRow<'a> {
     prompt: &'a Content,
     #[serde(flatten)]
     continuation: &'a Continuation,
@@ -137,7 +137,7 @@ pub(super) fn run(mut arguments: GenerateArguments, printer: Printer) -> Outcome
                 continuation;
             full += usize::from(context_full);
             let line = Line { prompt, text, stopped, context_full, mean_log_probability };
-            if !written.write(&Answer { prompt, continuation }, &line, || text.clone())? {
+            if !written.write(&GeneratedRow { prompt, continuation }, &line, || text.clone())? {
                 return Ok(ExitStatus::Done);
             }
             if let Some(limit) = arguments.unsure.filter(|_| printer.named != Some(Format::Json)) {

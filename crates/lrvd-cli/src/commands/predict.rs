@@ -38,7 +38,7 @@ pub(crate) struct PredictArguments {
 const SHOWN: usize = 5;
 
 #[derive(Serialize)]
-struct Answer<'a> {
+struct PredictedRow<'a> {
     #[serde(flatten)]
     origin: &'a Origin,
     text: &'a str,
@@ -53,7 +53,7 @@ struct Answer<'a> {
 #[derive(Serialize)]
 struct Line<'a> {
     #[serde(flatten)]
-    answer: &'a Answer<'a>,
+    answer: &'a PredictedRow<'a>,
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     labels: &'a [String],
 }
@@ -182,7 +182,7 @@ impl Windows<'_> {
 }
 
 /// An answer for reading: its text, and the labels with the largest probabilities, `most` of them at most.
-fn shown(answer: &Answer<'_>, labels: &[String], choices: &[String], most: usize) -> String {
+fn shown(answer: &PredictedRow<'_>, labels: &[String], choices: &[String], most: usize) -> String {
     let draws = match answer.draws {
         0 => String::new(),
         n => format!(" over {n} draws"),
@@ -321,7 +321,7 @@ fn answer<'a>(
     prediction: &'a RowAnswer,
     draws: usize,
     limit: Option<Withheld>,
-) -> Answer<'a> {
+) -> PredictedRow<'a> {
     let (kind, draws) = match prediction {
         &RowAnswer::Score { score, interval, draws_deviation } => {
             let interval_level = interval.map(|_| Intervals::LEVEL);
@@ -353,7 +353,7 @@ fn answer<'a>(
             (kind, *draws)
         }
     };
-    Answer { origin, text: &input.text, pair: input.pair.as_deref(), kind, draws }
+    PredictedRow { origin, text: &input.text, pair: input.pair.as_deref(), kind, draws }
 }
 
 #[cfg(test)]
@@ -375,7 +375,7 @@ mod tests {
         let origin = Origin::default();
         let answer = |kind, draws| {
             let origin = &origin;
-            Answer { origin, text: "where is my card", pair: None, kind, draws }
+            PredictedRow { origin, text: "where is my card", pair: None, kind, draws }
         };
         let five = "where is my card\n  intent 1   40.0 %\n  intent 4   30.0 %\n  intent 2   10.0 %\n  \
                     intent 6    8.0 %\n  intent 3    6.0 %\n  and 2 more labels, 6.0 % together: `--all`\n  \

@@ -11,7 +11,8 @@ use serde::{Serialize, Serializer};
 /// The answer to one text, pair or question.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(untagged)]
-pub(super) enum Answer {
+#[schemars(rename = "Answer")]
+pub(super) enum ModelAnswer {
     Class(ClassAnswer),
     Labels(LabelsAnswer),
     Score(ScoreAnswer),
@@ -88,7 +89,7 @@ pub(super) fn in_order<S: Serializer>(
     serializer.collect_map(map.iter().map(|(label, p)| (label, p)))
 }
 
-impl Answer {
+impl ModelAnswer {
     /// A prediction under `labels`, from `draws` draws, to a text or to a question with `choices`; without a label if it is one of
     /// those that are `withheld`.
     pub(super) fn new(

@@ -7,7 +7,7 @@ use std::time::Instant;
 use tokio::sync::oneshot::error::RecvError;
 
 use super::access::Access;
-use super::answer::Answer;
+use super::answer::ModelAnswer;
 use super::metrics::Metrics;
 use super::model::{Limits, Model};
 use super::models::{Models, Served};
@@ -39,10 +39,12 @@ impl App {
     }
 
     /// Counts the answers to a request that came at `begun`.
-    pub(super) fn count(&self, answers: &[Answer], begun: Instant) {
+    pub(super) fn count(&self, answers: &[ModelAnswer], begun: Instant) {
         self.metrics.seconds.observe(begun.elapsed().as_secs_f64());
-        self.metrics.texts.inc_by(answers.iter().map(Answer::texts).sum::<usize>() as u64);
-        self.metrics.withheld.inc_by(answers.iter().map(Answer::withheld).sum::<usize>() as u64);
+        self.metrics.texts.inc_by(answers.iter().map(ModelAnswer::texts).sum::<usize>() as u64);
+        self.metrics
+            .withheld
+            .inc_by(answers.iter().map(ModelAnswer::withheld).sum::<usize>() as u64);
     }
 }
 
@@ -50,7 +52,7 @@ impl App {
 pub(super) fn answered(
     reply: Result<Reply, RecvError>,
     mut fields: Vec<String>,
-) -> Result<Vec<Answer>, Problem> {
+) -> Result<Vec<ModelAnswer>, Problem> {
     match reply {
         Ok(Ok(answers)) => Ok(answers),
         Ok(Err((index, Fault::Text(reason)))) => {

@@ -15,7 +15,7 @@ use lrvd_bench::run::MAX_SEED;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::answer::Answer;
+use super::answer::ModelAnswer;
 use super::problem::{Code, Problem};
 use super::{CHAT_COMPLETIONS, CLASSIFY, COMPLETIONS, DECISIONS, GENERATE, SYSTEMONE};
 
@@ -168,7 +168,7 @@ impl Model {
         inputs: &[Input],
         AnswerOptions { draws, seed }: AnswerOptions,
         go_on: &mut dyn FnMut(&[ContinuedToken]) -> bool,
-    ) -> Result<Vec<Answer>> {
+    ) -> Result<Vec<ModelAnswer>> {
         match self {
             Self::Classifier { saved, limit, .. } => {
                 let go_on = RefCell::new(go_on);
@@ -176,7 +176,7 @@ impl Model {
                 // Alone: it is not shared.
                 if let [Input::Decision { state, questions }] = inputs {
                     let decided = saved.decide(state, questions, draws, seed, Some(&watch))?;
-                    return Ok(vec![Answer::Decided(decided)]);
+                    return Ok(vec![ModelAnswer::Decided(decided)]);
                 }
                 let texts = inputs.iter().filter_map(|input| match input {
                     Input::Text(text) => Some(text.clone()),
@@ -188,7 +188,7 @@ impl Model {
                 let labels = &saved.info.goal.answers.names();
                 let beside = found.into_iter().zip(&texts);
                 let answer = |(found, text): (_, &data::Input)| {
-                    Answer::new(found, labels, &text.choices, draws, withheld)
+                    ModelAnswer::new(found, labels, &text.choices, draws, withheld)
                 };
                 Ok(beside.map(answer).collect())
             }
@@ -206,7 +206,7 @@ impl Model {
                         )?);
                     }
                 }
-                Ok(found.into_iter().map(Answer::Text).collect())
+                Ok(found.into_iter().map(ModelAnswer::Text).collect())
             }
         }
     }

@@ -10,7 +10,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot::Sender;
 use tracing::debug;
 
-use super::answer::Answer;
+use super::answer::ModelAnswer;
 use super::metrics::Metrics;
 use super::model::{AnswerOptions, Input};
 use super::models::Served;
@@ -26,7 +26,7 @@ pub(super) enum Fault {
 }
 
 /// The answers to a job's texts, or the first text without one.
-pub(super) type Reply = Result<Vec<Answer>, (usize, Fault)>;
+pub(super) type Reply = Result<Vec<ModelAnswer>, (usize, Fault)>;
 
 pub(super) struct Job<M = Served> {
     pub(super) model: Arc<M>,
@@ -168,7 +168,7 @@ pub(super) fn work<M>(
         &[Input],
         AnswerOptions,
         &mut dyn FnMut(&[ContinuedToken]) -> bool,
-    ) -> Result<Vec<Answer>, Fault>,
+    ) -> Result<Vec<ModelAnswer>, Fault>,
 ) {
     let mut attempt =
         |first: &Job<M>, inputs: &[Input], follow: &dyn Fn(&[ContinuedToken]) -> bool| {
@@ -190,7 +190,7 @@ pub(super) fn work<M>(
         if found[0].is_err() && inputs.len() > 1 && follow(&[]) {
             found = inputs.chunks(1).map(|one| attempt(first, one, follow)).collect();
         }
-        let each = |found: Result<Vec<Answer>, Fault>| match found {
+        let each = |found: Result<Vec<ModelAnswer>, Fault>| match found {
             Ok(answers) => answers.into_iter().map(Ok).collect(),
             Err(fault) => vec![Err(fault)],
         };
@@ -314,7 +314,7 @@ mod tests {
                 return Err(Fault::Text("odd".to_owned()));
             }
             let score = || RowAnswer::Score { score: 0.5, interval: None, draws_deviation: None };
-            Ok(inputs.iter().map(|_| Answer::new(score(), &[], &[], 0, None)).collect())
+            Ok(inputs.iter().map(|_| ModelAnswer::new(score(), &[], &[], 0, None)).collect())
         };
         work(&queue, &Metrics::default(), 4, |(), _, _| is_shared, answer);
         let read = |mut reply: Receiver<Reply>| reply.try_recv().unwrap().map(|all| all.len());
@@ -394,7 +394,7 @@ mod tests {
                 return Err(Fault::Model);
             }
             let score = RowAnswer::Score { score: 0.5, interval: None, draws_deviation: None };
-            Ok(vec![Answer::new(score, &[], &[], 0, None)])
+            Ok(vec![ModelAnswer::new(score, &[], &[], 0, None)])
         };
         work(&queue, &Metrics::default(), 4, |(), _, _| true, answer);
         assert_eq!(calls, [("a 0".to_owned(), 4), ("b 0".to_owned(), 1)]);

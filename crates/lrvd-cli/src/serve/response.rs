@@ -7,7 +7,7 @@ use lrvd_bench::adapter::{Continuation, ContinuedToken};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::answer::Answer;
+use super::answer::ModelAnswer;
 use super::completion::CompletionPlan;
 use super::decisions::{self, DecisionsAnswers};
 use super::model::{AnswerOptions, Card, SCHEMA_VERSION};
@@ -32,7 +32,7 @@ pub(super) enum Form {
 pub(super) fn respond(
     card: &Card,
     form: Form,
-    answers: Vec<Answer>,
+    answers: Vec<ModelAnswer>,
     AnswerOptions { draws, seed }: AnswerOptions,
 ) -> Result<Response, Problem> {
     let schema_version = SCHEMA_VERSION;
@@ -62,18 +62,18 @@ pub(super) fn respond(
 }
 
 /// The answers to the questions of one request.
-fn decided(answers: Vec<Answer>) -> Answered {
+fn decided(answers: Vec<ModelAnswer>) -> Answered {
     let all = answers.into_iter().filter_map(|answer| match answer {
-        Answer::Decided(all) => Some(all),
+        ModelAnswer::Decided(all) => Some(all),
         _ => None,
     });
     all.flatten().collect()
 }
 
 /// The texts of one request.
-pub(super) fn texts(answers: Vec<Answer>) -> Vec<Continuation> {
+pub(super) fn texts(answers: Vec<ModelAnswer>) -> Vec<Continuation> {
     let all = answers.into_iter().filter_map(|answer| match answer {
-        Answer::Text(text) => Some(text),
+        ModelAnswer::Text(text) => Some(text),
         _ => None,
     });
     all.collect()
@@ -125,7 +125,7 @@ pub(super) struct ClassifierAnswers {
     schema_version: u32,
     /// Seed of the draws.
     seed: u64,
-    answers: Vec<Answer>,
+    answers: Vec<ModelAnswer>,
 }
 
 /// The continuation of the prompt of one request, and the settings that it can be repeated with.
@@ -142,7 +142,7 @@ pub(super) struct LanguageAnswers {
     top_p: Option<f64>,
     /// One.
     #[schemars(with = "Vec<Continuation>")]
-    texts: Vec<Answer>,
+    texts: Vec<ModelAnswer>,
 }
 
 /// The last event of a text that was sent token by token: what is known of the whole, and the settings that it can be repeated with.

@@ -16,7 +16,7 @@ use tokio::sync::mpsc::{Receiver, Sender, UnboundedReceiver, channel, unbounded_
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use super::answer::Answer;
+use super::answer::ModelAnswer;
 use super::app::{App, answered};
 use super::model::AnswerOptions;
 use super::models::Served;
@@ -89,7 +89,7 @@ impl EventStream {
         mut self,
         first: Option<ContinuedToken>,
         mut tokens: UnboundedReceiver<ContinuedToken>,
-        early: Option<Vec<Answer>>,
+        early: Option<Vec<ModelAnswer>>,
         ended: oneshot::Receiver<Reply>,
         fields: Vec<String>,
     ) {

@@ -40,24 +40,24 @@ impl Call {
 }
 
 /// What is sent, and whether the connection is then left open.
-struct Answer {
+struct HubReply {
     bytes: Vec<u8>,
     open: bool,
 }
 
 /// An answer with this status and these headers, with ` | ` between them.
-fn answer(head: &str, body: &[u8]) -> Answer {
+fn answer(head: &str, body: &[u8]) -> HubReply {
     let mut text = format!("HTTP/1.1 {}\r\nConnection: close\r\n", head.replace(" | ", "\r\n"));
     if !head.contains("Content-Length") {
         write!(text, "Content-Length: {}\r\n", body.len()).unwrap();
     }
-    Answer { bytes: [format!("{text}\r\n").as_bytes(), body].concat(), open: false }
+    HubReply { bytes: [format!("{text}\r\n").as_bytes(), body].concat(), open: false }
 }
 
 type Calls = Arc<Mutex<Vec<Call>>>;
 
 /// A server that answers by `reply`, and the requests that it got.
-fn server(reply: impl Fn(&Call) -> Answer + Send + Sync + 'static) -> (String, Calls) {
+fn server(reply: impl Fn(&Call) -> HubReply + Send + Sync + 'static) -> (String, Calls) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let root = format!("http://{}", listener.local_addr().unwrap());
     let (calls, reply) = (Calls::default(), Arc::new(reply));
@@ -68,7 +68,7 @@ fn server(reply: impl Fn(&Call) -> Answer + Send + Sync + 'static) -> (String, C
             std::thread::spawn(move || {
                 let Some(call) = read(&stream) else { return };
                 seen.lock().unwrap().push(call.clone());
-                let Answer { bytes, open } = reply(&call);
+                let HubReply { bytes, open } = reply(&call);
                 // A client may leave before it has read everything.
                 let _ = (&stream).write_all(&bytes);
                 if open {
@@ -104,7 +104,7 @@ const SMALL: [(&str, &str); 3] = [
 const POOLING: &str = "1_Pooling/config.json";
 
 /// The hub's list of the small files and of `others`, without `others` with the weights.
-fn list(others: &[Value]) -> Answer {
+fn list(others: &[Value]) -> HubReply {
     let weights =
         json!({ "rfilename": NAME, "blobId": "3", "size": 7, "lfs": { "sha256": SHA256 } });
     let entry = |name: &str, (of, hash): (&str, &str)| {
@@ -120,7 +120,7 @@ fn list(others: &[Value]) -> Answer {
 }
 
 /// Configuration and tokenizer, and the list with the weights.
-fn small(call: &Call) -> Answer {
+fn small(call: &Call) -> HubReply {
     match call.file() {
         "main" | COMMIT => list(&[]),
         file if SMALL.iter().any(|(name, _)| *name == file) => {
@@ -131,7 +131,7 @@ fn small(call: &Call) -> Answer {
 }
 
 /// The bytes of the weights from the one on that is asked for.
-fn part(call: &Call) -> Answer {
+fn part(call: &Call) -> HubReply {
     let (start, size) = (call.start(), WEIGHTS.len());
     if start == 0 {
         return answer("200 OK", WEIGHTS);
@@ -142,7 +142,7 @@ fn part(call: &Call) -> Answer {
 
 /// A hub whose weights are in a store on another host that answers by `reply`; both with their requests.
 fn hub_with_store(
-    reply: impl Fn(&Call) -> Answer + Send + Sync + 'static,
+    reply: impl Fn(&Call) -> HubReply + Send + Sync + 'static,
 ) -> (String, Calls, Calls) {
     let (store, stored) = server(reply);
     let store = store.replace("127.0.0.1", "localhost");
@@ -342,7 +342,7 @@ fn an_interrupted_download_is_resumed() {
         0 => answer("200 OK", WEIGHTS),
         _ => answer("416 Range Not Satisfiable | Content-Range: bytes */7", b""),
     };
-    let stores: [fn(&Call) -> Answer; 3] = [part, whole, satisfied];
+    let stores: [fn(&Call) -> HubReply; 3] = [part, whole, satisfied];
     for store in stores {
         let home = Home::new();
         let (hub, ..) = hub_with_store(|_| answer("200 OK | Content-Length: 7", &WEIGHTS[..3]));
@@ -366,7 +366,7 @@ fn sha256(text: &str) -> String {
 /// the connection is closed or stays open. `list`: this list of files. `weights`: a download with this head and, behind ` || `,
 /// body. `stops`: a download without its end. `absent`: no weights. `shard`: an index that names this file. `config`: a
 /// `config.json` with another word of equal length.
-fn bad(case: &str) -> impl Fn(&Call) -> Answer + Send + Sync + use<> {
+fn bad(case: &str) -> impl Fn(&Call) -> HubReply + Send + Sync + use<> {
     let (kind, rest) = case.split_once(' ').unwrap_or((case, ""));
     let (kind, rest) = (kind.to_owned(), rest.replace("COMMIT", COMMIT));
     move |call| {
@@ -375,12 +375,12 @@ fn bad(case: &str) -> impl Fn(&Call) -> Answer + Send + Sync + use<> {
         match (&*kind, call.file()) {
             ("raw" | "silent", _) => {
                 let bytes = rest.replace("\\r\\n", "\r\n").replace("\\0", "\0").into_bytes();
-                Answer { bytes, open: kind == "silent" }
+                HubReply { bytes, open: kind == "silent" }
             }
             ("head", _) | ("weights", NAME) => answer(head, body.as_bytes()),
             ("list", _) => answer("200 OK", rest.as_bytes()),
             ("stops", NAME) => {
-                Answer { open: true, ..answer("200 OK | Content-Length: 7", &WEIGHTS[..3]) }
+                HubReply { open: true, ..answer("200 OK | Content-Length: 7", &WEIGHTS[..3]) }
             }
             ("absent" | "shard", "main") => {
                 let name = if kind == "shard" { INDEX } else { "other.json" };

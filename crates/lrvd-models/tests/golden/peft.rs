@@ -16,7 +16,7 @@ use crate::models::{
 };
 
 /// Outputs of a model, of which `logits` is the first.
-struct Answer {
+struct PeftOutputs {
     values: Vec<(&'static str, Values)>,
     loss: Option<Tensor<1>>,
 }
@@ -28,7 +28,7 @@ pub(crate) fn deberta(case: &mut Case) -> Result<()> {
     adapted(case, model, |model, pass| {
         let logits = model.forward(&batch, pass);
         let loss = targets.as_ref().map(|targets| mean_loss(logits.clone(), targets));
-        Answer { values: vec![("logits", Values::of(logits))], loss }
+        PeftOutputs { values: vec![("logits", Values::of(logits))], loss }
     })
 }
 
@@ -42,7 +42,7 @@ pub(crate) fn llama(case: &mut Case) -> Result<()> {
         let logits = inputs.real(Values::of(model.forward(&batch, pass)), 0);
         let answered = model.answer_logits(&batch, &answers, pass);
         let values = vec![("logits", logits), ("answer_logits", Values::of(answered.clone()))];
-        Answer { values, loss: right.as_ref().map(|right| mean_loss(answered, right)) }
+        PeftOutputs { values, loss: right.as_ref().map(|right| mean_loss(answered, right)) }
     })
 }
 
@@ -50,7 +50,7 @@ pub(crate) fn llama(case: &mut Case) -> Result<()> {
 fn adapted<M: NamedModule>(
     case: &mut Case,
     mut model: M,
-    answer: impl Fn(&M, &Pass) -> Answer,
+    answer: impl Fn(&M, &Pass) -> PeftOutputs,
 ) -> Result<()> {
     case.require_tolerated()?;
     let (adapter, mean) = (read(case, "adapter")?, Pass::mean());
@@ -60,7 +60,7 @@ fn adapted<M: NamedModule>(
         case.tensor("base_logits", &answer(&model, &mean).values[0].1, limit)?;
     }
     attach_peft(&mut model, &adapter, true)?;
-    let Answer { values: mut found, loss } = answer(&model, &mean);
+    let PeftOutputs { values: mut found, loss } = answer(&model, &mean);
     found.extend(loss.clone().map(|loss| ("loss", Values::of(loss))));
     let mut total = None;
     if let PeftMethod::AdaLora(settings) = &adapter.config.method
@@ -113,7 +113,7 @@ fn adapted<M: NamedModule>(
             layer.edit(|factors| factors.dropout = adapter.config.lora_dropout);
         });
         // Seed and step of the recorded masks.
-        let Answer { values, loss } =
+        let PeftOutputs { values, loss } =
             answer(&model, &mean.with_dropout(NoiseKey::new(3).at_step(5)));
         let loss = loss.context("no loss")?;
         case.tolerated("dropped.logits", &values[0].1)?;
