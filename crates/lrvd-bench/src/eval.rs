@@ -145,7 +145,9 @@ pub(crate) fn present(rows: &[TokenisedExample], labels: usize) -> Vec<bool> {
     let of_row = |row: &TokenisedExample| {
         let mut present = vec![false; labels];
         if let Some(Label::Set(own)) = row.answer.label() {
-            own.iter().for_each(|&label| present[label] = true);
+            for &label in own {
+                present[label] = true;
+            }
         }
         present
     };

@@ -286,9 +286,10 @@ impl Dataset {
 
     /// A note on classes without a training row; none for questions, whose classes are letters.
     pub(crate) fn untrained(&self) -> Option<String> {
-        let names = match &self.kind.goal.answers {
-            AnswerSpace::Classes { names } | AnswerSpace::Labels { names } => names,
-            _ => return None,
+        let (AnswerSpace::Classes { names } | AnswerSpace::Labels { names }) =
+            &self.kind.goal.answers
+        else {
+            return None;
         };
         let mut trained = BTreeSet::new();
         for row in &self.train.examples {

@@ -74,6 +74,7 @@ impl OwnFiles {
     }
 
     /// Reads every file once, and counts what is not used, also where it ends in an error.
+    #[expect(clippy::too_many_lines, reason = "one arm for each kind of file")]
     pub fn read_noting(&self, unused: &mut Unused) -> Result<Data> {
         let Self { train, validation, columns, labels, regression, .. } = self;
         let mut rows = Rows { options: &self.reading, unused };
@@ -320,7 +321,9 @@ pub(crate) fn read_labelled(
     if let AnswerSpace::Question { question }
     | AnswerSpace::Questions { usual: Some(question), .. } = &goal.answers
     {
-        examples.iter_mut().for_each(|row| row.input = Input::asking(question, &row.input.text));
+        for row in &mut examples {
+            row.input = Input::asking(question, &row.input.text);
+        }
     }
     Ok(Split::own(SplitName::Validation, file, examples))
 }
