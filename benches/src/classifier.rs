@@ -8,7 +8,7 @@ use burn::tensor::Device;
 use lrvd_bench::adapter::{OpenOptions, RowAnswer, SavedClassifier};
 use lrvd_bench::data::{Data, Input, load, write_generated};
 use lrvd_bench::method::MethodName;
-use lrvd_bench::settings::{Config, Preset, TargetModules};
+use lrvd_bench::settings::{Config, Layers, Preset, TargetModules};
 use lrvd_bench::suite::{Profile, Suite};
 use lrvd_bench::task::Task;
 use lrvd_bench::{TrainOptions, train};
@@ -50,10 +50,9 @@ impl Held {
             model: BACKBONE.to_owned(),
             method: MethodName::BAYES_LORA,
             target_rank: None,
-            config: config(live)?.checked()?,
+            settings: Layers::over(&config(live)?)?,
             seed: SEED,
             device: "cpu".to_owned(),
-            given: ["max_length", "pooling"].map(str::to_owned).into(),
             epochs: None,
             out: folder.join(format!("last-{live}")),
             resume: true,

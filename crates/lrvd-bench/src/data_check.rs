@@ -16,7 +16,7 @@ use crate::data::{
 };
 use crate::error::Result;
 use crate::language::{EncodedText, LanguageReader};
-use crate::settings::{Preset, WordingSettings};
+use crate::settings::{Config, Layers, ModelFacts, WordingSettings};
 
 const SHOWN: usize = 3;
 
@@ -43,8 +43,8 @@ impl LengthStats {
     }
 }
 
-/// Describes `data`, and with a `model` its tokens, by configuration, tokenizer and chat template: no weights are read. Without a
-/// `max_length` it is the one that training has by default.
+/// Describes `data`, and with a `model` its tokens, by configuration, tokenizer and chat template: no weights are read. The
+/// `settings` are resolved as for training.
 ///
 /// ```text
 /// files       SHA-256 of every file, by path
@@ -59,12 +59,7 @@ impl LengthStats {
 ///               learnt (tokens of a row), dropped (rows with nothing left to learn once cut)      of texts
 /// examples    the first rows, of typed questions the first of each type, as the model reads them if there is one: input and label, or pieces with whether they are learnt
 /// ```
-pub fn check_data(
-    data: Data,
-    model: Option<&str>,
-    given: &WordingSettings,
-    max_length: Option<usize>,
-) -> Result<Value> {
+pub fn check_data(data: Data, model: Option<&str>, settings: Layers) -> Result<Value> {
     let open = |name: &str| -> Result<Opened> {
         let location = locate_model(name)?;
         let architecture = Architecture::read(&location.folder)?;
@@ -72,17 +67,10 @@ pub fn check_data(
         Ok(Opened { location, architecture, tokenizer })
     };
     let model = model.map(open).transpose()?;
-    let max_length = max_length.unwrap_or_else(|| match (&data, &model) {
-        (Data::Labelled(data), Some(model))
-            if matches!(data.kind.goal.answers, AnswerSpace::Questions { .. }) =>
-        {
-            model.architecture.question_length()
-        }
-        (Data::Labelled(_), _) => Preset::Default.config().max_length,
-        (Data::Texts(_), _) => Preset::Default.language_config().max_length,
-    });
+    let facts = data.facts(model.as_ref().map(|model| &model.architecture as &dyn ModelFacts));
+    let Config { max_length, wording, .. } = settings.resolve(&facts)?.config;
     let mut report = match data {
-        Data::Labelled(data) => labelled(data, model.as_ref(), given, max_length)?,
+        Data::Labelled(data) => labelled(data, model.as_ref(), &wording, max_length)?,
         Data::Texts(data) => texts(&data, model.as_ref(), max_length)?,
     };
     report["max_length"] = json!(model.as_ref().map(|_| max_length));

@@ -1,27 +1,32 @@
 //! Training into a folder: classes, scores, questions with choices, texts.
 
-use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::bail;
 use lrvd_burn::Selection;
 use lrvd_burn::device;
-use lrvd_models::deberta::{ADAPTER_TARGETS, Pooling};
+use lrvd_models::deberta::Pooling;
+use serde::Serialize;
+use serde_json::Value;
 
 use crate::adapter::{Kept, keep};
 use crate::answers::AnswerSpace;
 use crate::backbone::{Architecture, Backbone, locate_model};
-use crate::data::batch::LabelUnit;
+use crate::data::batch::{LabelUnit, TokenisedExample};
 use crate::data::{Columns, Data, Dataset, InputLayout, PreparedTask, Wording};
+use crate::data_check::LengthStats;
 use crate::error::Result;
 use crate::io::{JsonLayout, write_json};
 use crate::language;
+use crate::memory::PlannedMemory;
 use crate::method::{EvaluationWork, FittedRows, Holdout, MethodName, RankRequest};
 use crate::progress::Event;
 use crate::record::{RankBudget, RunRecord};
 use crate::run::{self, RowSettings, TrainSettings, summary};
-use crate::settings::{Config, LastBatch, TargetModules, Training, evaluate_every};
+use crate::settings::{
+    CheckpointChoice, Config, Facts, LastBatch, Layers, Origin, Resolved, Training,
+};
 use crate::task::Goal;
 
 /// Most steps of a run, as the setting `steps` has it.
@@ -33,11 +38,9 @@ pub struct TrainOptions {
     pub method: MethodName,
     /// Average rank that AdaLoRA ends with; half the initial rank if `None`.
     pub target_rank: Option<usize>,
-    pub config: Config,
-    /// Keys of `config` that were set. Where they were not, `max_length`, `pooling` and `target_modules` are those of the model
-    /// and the data, and `evaluate_every` follows from the steps of `epochs`.
-    pub given: BTreeSet<String>,
-    /// Passes over the rows that are trained on, in place of `config.steps`.
+    /// Settings by preset, file and options; the rest follows from data and model.
+    pub settings: Layers,
+    /// Passes over the rows that are trained on, in place of the setting `steps`.
     pub epochs: Option<f64>,
     pub seed: u64,
     pub device: String,
@@ -52,6 +55,89 @@ pub struct TrainOutcome {
     /// The record; `None` if a stop request ended the run after a checkpoint.
     pub record: Option<RunRecord>,
     pub adapter: PathBuf,
+    /// Checkpoint that the adapter is.
+    pub checkpoint: CheckpointChoice,
+}
+
+/// A run before its first step: settings with their origins, and rows as the model reads them.
+struct Prepared {
+    backbone: Backbone,
+    resolved: Resolved,
+    settings: TrainSettings,
+    task: PreparedTask,
+}
+
+/// Description of a run that is not started.
+#[derive(Clone, Debug, Serialize)]
+pub struct TrainPlan {
+    pub model: String,
+    pub method: MethodName,
+    pub seed: u64,
+    pub device: String,
+    /// Rows that every step draws from.
+    pub train_rows: usize,
+    pub held_out_rows: usize,
+    pub validation_rows: usize,
+    /// Names of the classes; none of scores and texts.
+    pub classes: Vec<String>,
+    /// Tokens of a training row as the model reads it.
+    pub tokens: Option<LengthStats>,
+    pub steps: usize,
+    /// Passes over the training rows.
+    pub epochs: f64,
+    /// Trained values in adapters and posterior at the start.
+    pub adapter_parameters: usize,
+    /// Estimated memory, GiB.
+    pub memory: PlannedMemory,
+    /// Estimated memory at the peak, GiB.
+    pub peak_memory: f64,
+    pub settings: Vec<PlannedSetting>,
+    #[serde(skip)]
+    pub notes: Vec<String>,
+}
+
+/// A setting of a run that is not started.
+#[derive(Clone, Debug, Serialize)]
+pub struct PlannedSetting {
+    pub key: String,
+    pub value: Value,
+    pub origin: Origin,
+}
+
+/// Describes the run that [`train()`] would start; nothing is trained or written.
+pub fn plan_training(options: &TrainOptions, data: Data) -> Result<TrainPlan> {
+    options.check(&data)?;
+    let device = device::open(&options.device)?;
+    let Prepared { backbone, resolved, settings, task } = Prepared::new(options, data)?;
+    let stop = AtomicBool::new(false);
+    let run =
+        run::Run::new(settings.start(&backbone, &task, &device), &stop, String::new(), (1, 1));
+    let (adapter_parameters, memory) = run.memory()?;
+    let held = run.task();
+    let Config { steps, batch_size, .. } = settings.experiment;
+    let train_rows = held.train.len();
+    let notes = task.notes.iter().cloned().chain(task.shared_rows()).chain(run.note());
+    let notes = notes.chain(run.memory_note()?).collect();
+    let lengths = held.train.iter().map(TokenisedExample::tokens).collect();
+    let setting = |(key, value, origin)| PlannedSetting { key, value, origin };
+    Ok(TrainPlan {
+        model: settings.model.clone(),
+        method: options.method,
+        seed: options.seed,
+        device: options.device.clone(),
+        train_rows,
+        held_out_rows: held.holdout.len(),
+        validation_rows: held.validation.len(),
+        classes: settings.rows.goal.answers.names(),
+        tokens: LengthStats::of(lengths),
+        steps,
+        epochs: (steps * batch_size) as f64 / train_rows.max(1) as f64,
+        adapter_parameters,
+        memory,
+        peak_memory: memory.total(),
+        settings: resolved.settings.into_iter().map(setting).collect(),
+        notes,
+    })
 }
 
 /// Trains, evaluates and saves.
@@ -60,28 +146,18 @@ pub struct TrainOutcome {
 /// all `record.json`. Checkpoints are in `checkpoints` until then. What a kill left of a finished run is removed by `resume`.
 pub fn train(
     options: &TrainOptions,
-    mut data: Data,
+    data: Data,
     stop: &AtomicBool,
     sink: &mut dyn FnMut(&Event),
 ) -> Result<TrainOutcome> {
-    match &data {
-        Data::Labelled(data) => options.check_labelled(data)?,
-        Data::Texts(_) => options.check_for_texts()?,
-    }
-    run::check_seed(options.seed)?;
-    if options.target_rank.is_some() && !options.method.can().budget {
-        bail!("a target rank is for the method `adalora` only");
-    }
+    options.check(&data)?;
     let device = device::open(&options.device)?;
-    let backbone = Backbone::open(locate_model(&options.model)?)?;
     let mut out = run::OutputFolder::look(&options.out, options.resume)?;
     out.check_results()?;
-    let (mut settings, note) = options.settings(&mut data, &backbone)?;
+    let Prepared { backbone, resolved, settings, task } = Prepared::new(options, data)?;
     backbone.location.note.iter().for_each(|note| sink(&Event::Note(note.clone())));
     let goal = settings.rows.goal.clone();
-    let mut task = prepare(data, &settings, &backbone)?;
-    options.set_steps(&mut settings.experiment, &task)?;
-    limit_validation(options.method, &settings.experiment, &mut task);
+    let checkpoint = settings.experiment.checkpoint;
     let (adapter, (value, finished)) = (out.file(run::ADAPTER_DIR), out.finished(&settings)?);
     let label = format!("{} / {} / seed {}", goal.name, settings.method, settings.seed);
     if let Some(record) = finished {
@@ -89,9 +165,10 @@ pub fn train(
         run::clear(&options.out)?;
         let (summary, seconds) = (summary(&record, &goal), record.train_seconds);
         sink(&Event::RunFinished { label, summary, seconds });
-        return Ok(TrainOutcome { record: Some(record), adapter });
+        return Ok(TrainOutcome { record: Some(record), adapter, checkpoint });
     }
-    if !options.given.contains("pooling") && settings.experiment.pooling == Pooling::Mean {
+    let follows = resolved.origin("pooling") == Some(Origin::Model);
+    if follows && settings.experiment.pooling == Pooling::Mean {
         sink(&Event::Note(format!(
             "the head reads the mean over all tokens, as `{}` of the model says; `--set pooling=first` reads the \
              first token",
@@ -99,7 +176,7 @@ pub fn train(
         )));
     }
     let run = run::Run::new(settings.start(&backbone, &task, &device), stop, label, (1, 1));
-    let notes = note.iter().chain(&task.notes).cloned().chain(task.shared_rows());
+    let notes = task.notes.iter().cloned().chain(task.shared_rows());
     let notes = notes.chain(run.note()).chain(run.memory_note()?);
     let own = backbone.notes(&settings.experiment);
     own.into_iter().chain(notes).for_each(|note| sink(&Event::Note(note)));
@@ -146,7 +223,7 @@ pub fn train(
         finished.record.fitted.extend(intervals.fitted());
         Ok(())
     })?;
-    Ok(TrainOutcome { record, adapter })
+    Ok(TrainOutcome { record, adapter, checkpoint })
 }
 
 /// The rows of `data` as the model reads them, with notes for a reader of the results.
@@ -215,8 +292,39 @@ fn limit_validation(method: MethodName, config: &Config, task: &mut PreparedTask
     task.notes.push(format!("evaluated on {rows} of {all} validation rows, drawn {drawn}{reason}"));
 }
 
+impl Prepared {
+    fn new(options: &TrainOptions, mut data: Data) -> Result<Self> {
+        let backbone = Backbone::open(locate_model(&options.model)?)?;
+        let facts = data.facts(Some(&backbone.architecture));
+        let layers = || options.settings.clone();
+        let mut resolved = layers().resolve(&facts)?;
+        let mut settings = options.settings(&mut data, &backbone, resolved.config.clone())?;
+        let mut task = prepare(data, &settings, &backbone)?;
+        if let Some(steps) = options.steps(&settings.experiment, &task)? {
+            resolved = layers().resolve(&Facts { steps: Some(steps), ..facts })?;
+            settings.experiment = resolved.config.clone();
+        }
+        limit_validation(options.method, &settings.experiment, &mut task);
+        Ok(Self { backbone, resolved, settings, task })
+    }
+}
+
 impl TrainOptions {
-    fn check_labelled(&self, data: &Dataset) -> Result<()> {
+    /// Returns an error for what cannot be trained, before a model is opened.
+    fn check(&self, data: &Data) -> Result<()> {
+        let config = self.settings.clone().finish()?;
+        match data {
+            Data::Labelled(data) => self.check_labelled(data, &config)?,
+            Data::Texts(_) => self.check_for_texts(&config)?,
+        }
+        run::check_seed(self.seed)?;
+        if self.target_rank.is_some() && !self.method.can().budget {
+            bail!("a target rank is for the method `adalora` only");
+        }
+        Ok(())
+    }
+
+    fn check_labelled(&self, data: &Dataset, config: &Config) -> Result<()> {
         if !self.method.can().saved {
             bail!("the method's outcome is more than an adapter: use `lrvd bench`");
         }
@@ -229,7 +337,7 @@ impl TrainOptions {
                 self.method.key()
             );
         }
-        let (config, all) = (&self.config, data.train.rows());
+        let all = data.train.rows();
         let rows = config.train_rows.map_or(all, |most| most.min(all));
         let (is_drawn, goal) = (data.validation_split.is_some(), &data.kind.goal);
         let Holdout { share, fitted } =
@@ -245,19 +353,19 @@ impl TrainOptions {
         Ok(())
     }
 
-    fn check_for_texts(&self) -> Result<()> {
+    fn check_for_texts(&self, config: &Config) -> Result<()> {
         if !self.method.is_for_language() {
             bail!(
                 "a language model is trained on texts by lora, adalora, bayeslora or a variant of it; a \
                  temperature (`+ts`) and what answers classes alone are for classifiers"
             );
         }
-        self.config.check_use(Training::Language)
+        config.check_use(Training::Language)
     }
 
-    /// Puts the steps of [`epochs`](Self::epochs) passes over the rows of `task` that are trained on into `config`.
-    fn set_steps(&self, config: &mut Config, task: &PreparedTask) -> Result<()> {
-        let Some(epochs) = self.epochs else { return Ok(()) };
+    /// Steps of [`epochs`](Self::epochs) passes over the rows of `task` that are trained on.
+    fn steps(&self, config: &Config, task: &PreparedTask) -> Result<Option<usize>> {
+        let Some(epochs) = self.epochs else { return Ok(None) };
         let rows = task.train.len();
         let Holdout { share, .. } =
             Holdout::new(self.method, config, rows, task.drawn_validation, &task.goal.answers);
@@ -273,46 +381,20 @@ impl TrainOptions {
                 "`--epochs {epochs:e}` is {steps:.3e} steps of {batch} rows, the limit is {MAX_STEPS:e}"
             );
         }
-        config.steps = (steps.ceil() as usize).max(1);
-        if !self.given.contains("evaluate_every") {
-            config.evaluate_every = evaluate_every(config.steps);
-        }
-        Ok(())
+        Ok(Some((steps.ceil() as usize).max(1)))
     }
 
-    /// The settings of the run, and a note on one that was set and does not fit the model.
+    /// Settings of the run with its rows, which the model may read in another way.
     fn settings(
         &self,
         data: &mut Data,
         backbone: &Backbone,
-    ) -> Result<(TrainSettings, Option<String>)> {
-        let (architecture, mut experiment) = (&backbone.architecture, self.config.clone());
-        let mut note = None;
+        experiment: Config,
+    ) -> Result<TrainSettings> {
         let (rows, files) = match data {
             Data::Labelled(data) => {
-                if !self.given.contains("pooling") {
-                    experiment.pooling = architecture.pooling();
-                }
-                let layout = architecture.resolve(data, &self.config.wording)?;
+                let layout = backbone.architecture.resolve(data, &experiment.wording)?;
                 let goal = data.kind.goal.clone();
-                let is_typed = matches!(
-                    goal.answers,
-                    AnswerSpace::Question { .. } | AnswerSpace::Questions { .. }
-                );
-                if !self.given.contains("max_length") && is_typed {
-                    experiment.max_length = architecture.question_length();
-                }
-                // The presets name the layers of an encoder.
-                if experiment.target_modules == TargetModules::names(ADAPTER_TARGETS) {
-                    let own = architecture.target_modules(&experiment.target_modules);
-                    if own != experiment.target_modules && self.given.contains("target_modules") {
-                        note = Some(format!(
-                            "`target_modules` names the layers of a DeBERTa: in this model {} are adapted in their place",
-                            own.describe()
-                        ));
-                    }
-                    experiment.target_modules = own;
-                }
                 let validation_split = data.validation_split;
                 let columns = data.kind.columns.clone().map(Columns::Labelled);
                 let pairs = data.pairs();
@@ -333,7 +415,7 @@ impl TrainOptions {
         };
         let (rows, method) = ((rows, files), (self.method, self.target_rank));
         let (seed, device) = (self.seed, &self.device);
-        Ok((TrainSettings::new(backbone, rows, method, seed, device, experiment), note))
+        Ok(TrainSettings::new(backbone, rows, method, seed, device, experiment))
     }
 }
 
@@ -341,7 +423,6 @@ impl TrainOptions {
 mod tests {
     use super::*;
     use crate::data::Label;
-    use crate::data::batch::TokenisedExample;
     use crate::settings::Preset;
 
     #[test]

@@ -1,7 +1,6 @@
 //! A language model's training as a library: an interrupted run, and what its files answer.
 #![allow(clippy::unwrap_used)]
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -34,8 +33,7 @@ fn options(dir: &Path, out: &str) -> TrainOptions {
         model: concat!(env!("CARGO_MANIFEST_DIR"), "/assets/stories260K").to_owned(),
         method: MethodName::BAYES_LORA,
         target_rank: None,
-        config: config.finish().unwrap(),
-        given: BTreeSet::new(),
+        settings: config,
         epochs: None,
         seed: 3,
         device: "cpu".to_owned(),

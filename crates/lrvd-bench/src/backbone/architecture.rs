@@ -14,7 +14,7 @@ use crate::answers::{AnswerSpace, LETTERS, Readout};
 use crate::data::{Dataset, InputForm, InputLayout, Labelled, QuestionForm, TextReader, Wording};
 use crate::error::Result;
 use crate::io::read_json;
-use crate::settings::{TargetModules, WordingSettings};
+use crate::settings::{ModelFacts, TargetModules, WordingSettings};
 use crate::task::{Goal, Task};
 use crate::text::quoted;
 
@@ -121,26 +121,6 @@ impl Architecture {
         }
     }
 
-    /// `targets`, unless all of them are names of the other kind of model: then what is usual for this one. An encoder
-    /// calls the layers that DeBERTa's names mean by its own names.
-    pub(crate) fn target_modules(&self, targets: &TargetModules) -> TargetModules {
-        let TargetModules::Names(names) = targets else { return targets.clone() };
-        let (usual, other): (&[&str], &[&str]) = match self {
-            Self::Deberta(config) => (&config.family.adapter_targets(), &LLAMA_LAYERS),
-            Self::Llama(_) => (&LLAMA_TARGETS, &ADAPTER_TARGETS),
-        };
-        let foreign = |name: &String| other.contains(&name.as_str());
-        if !names.is_empty() && names.iter().all(foreign) {
-            return TargetModules::names(usual);
-        }
-        let Self::Deberta(_) = self else { return targets.clone() };
-        let own = |name: &String| {
-            let at = ADAPTER_TARGETS.iter().position(|known| known == name);
-            at.map_or_else(|| name.clone(), |at| usual[at].to_owned())
-        };
-        TargetModules::Names(names.iter().map(own).collect())
-    }
-
     /// How this kind of model is asked for the classes of `goal`: in words, or by a head and not at all.
     pub(crate) fn wording(
         &self,
@@ -219,19 +199,6 @@ impl Architecture {
         match self {
             Self::Deberta(config) => config.positions(),
             Self::Llama(_) => None,
-        }
-    }
-
-    /// The longest input of typed questions by default: 512 tokens, or fewer if the model has fewer positions.
-    pub(crate) fn question_length(&self) -> usize {
-        QUESTION_LENGTH.min(self.sizes().positions)
-    }
-
-    /// What the head reads by default: what the folder of an encoder says.
-    pub(crate) fn pooling(&self) -> Pooling {
-        match self {
-            Self::Deberta(config) => config.pooling,
-            Self::Llama(_) => Pooling::First,
         }
     }
 
@@ -345,6 +312,41 @@ impl Architecture {
                 ]
             }
         }
+    }
+}
+
+impl ModelFacts for Architecture {
+    /// The longest input of typed questions by default: 512 tokens, or fewer if the model has fewer positions.
+    fn question_length(&self) -> usize {
+        QUESTION_LENGTH.min(self.sizes().positions)
+    }
+
+    /// What the head reads by default: what the folder of an encoder says.
+    fn pooling(&self) -> Pooling {
+        match self {
+            Self::Deberta(config) => config.pooling,
+            Self::Llama(_) => Pooling::First,
+        }
+    }
+
+    /// `targets`, unless all of them are names of the other kind of model: then what is usual for this one. An encoder
+    /// calls the layers that DeBERTa's names mean by its own names.
+    fn target_modules(&self, targets: &TargetModules) -> TargetModules {
+        let TargetModules::Names(names) = targets else { return targets.clone() };
+        let (usual, other): (&[&str], &[&str]) = match self {
+            Self::Deberta(config) => (&config.family.adapter_targets(), &LLAMA_LAYERS),
+            Self::Llama(_) => (&LLAMA_TARGETS, &ADAPTER_TARGETS),
+        };
+        let foreign = |name: &String| other.contains(&name.as_str());
+        if !names.is_empty() && names.iter().all(foreign) {
+            return TargetModules::names(usual);
+        }
+        let Self::Deberta(_) = self else { return targets.clone() };
+        let own = |name: &String| {
+            let at = ADAPTER_TARGETS.iter().position(|known| known == name);
+            at.map_or_else(|| name.clone(), |at| usual[at].to_owned())
+        };
+        TargetModules::Names(names.iter().map(own).collect())
     }
 }
 

@@ -17,6 +17,7 @@ use crate::answers::{
     AnswerSpace, Invalid, LETTERS, MOST_OPTIONS, Question, questions, targets, worded,
 };
 use crate::error::Result;
+use crate::settings::{Facts, ModelFacts, Training};
 use crate::task::Goal;
 use crate::text::quoted;
 use crate::unused::Unused;
@@ -45,6 +46,28 @@ pub struct OwnFiles {
 pub enum Data {
     Labelled(Dataset),
     Texts(TextSet),
+}
+
+impl Data {
+    /// Kind of training that the data are for.
+    pub fn training(&self) -> Training {
+        match self {
+            Self::Labelled(_) => Training::Classifier,
+            Self::Texts(_) => Training::Language,
+        }
+    }
+
+    /// Facts that settings follow from, with those of a model.
+    pub(crate) fn facts<'a>(&self, model: Option<&'a dyn ModelFacts>) -> Facts<'a> {
+        let has_questions = match self {
+            Self::Labelled(data) => matches!(
+                data.kind.goal.answers,
+                AnswerSpace::Question { .. } | AnswerSpace::Questions { .. }
+            ),
+            Self::Texts(_) => false,
+        };
+        Facts { has_questions, model, steps: None }
+    }
 }
 
 impl OwnFiles {

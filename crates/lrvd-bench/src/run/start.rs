@@ -26,7 +26,7 @@ use crate::data::batch::{LabelUnit, TokenExamples, TokenisedExample};
 use crate::error::{Burn, Error, Kind, Result, kind_of};
 use crate::eval::{PeakMemory, RunContext};
 use crate::io::{JsonLayout, write_json};
-use crate::memory::Sizes;
+use crate::memory::{PlannedMemory, Sizes};
 use crate::method::{DynMethod, FittedRows, Holdout, MethodName, RankRequest};
 use crate::progress::Event;
 use crate::record::{RankBudget, RunRecord};
@@ -190,17 +190,26 @@ impl<'a> Run<'a> {
 
     /// A note on memory where the run may need too much of it. A device other than the CPU has its own, of which nothing is known.
     pub(crate) fn memory_note(&self) -> Result<Option<String>> {
-        let RunStart { config, backbone, method, device, .. } = self.start;
-        if !device::open("cpu").is_ok_and(|cpu| cpu == *device) {
+        if !device::open("cpu").is_ok_and(|cpu| cpu == *self.start.device) {
             return Ok(None);
         }
+        Ok(self.memory()?.1.note(Path::new("/")))
+    }
+
+    /// Rows that the run trains on, with those that it holds out and validates on.
+    pub(crate) fn task(&self) -> &PreparedTask {
+        &self.task
+    }
+
+    /// Trained parameters of the adapters before pruning, and the estimated memory of the run.
+    pub(crate) fn memory(&self) -> Result<(usize, PlannedMemory)> {
+        let RunStart { config, backbone, method, .. } = self.start;
         let sizes = Sizes::new(&backbone.architecture, config);
         let trained = sizes.trained(method, None)?;
         // A later run of a process takes the pages that an earlier one has left.
         let resident = self.memory.start.filter(|_| self.position == (1, 1)).unwrap_or(0);
         let PreparedTask { train, validation, .. } = &*self.task;
-        let memory = sizes.memory_of(trained, resident, [&train[..], &validation[..]]);
-        Ok(memory.note(Path::new("/")))
+        Ok((trained, sizes.memory_of(trained, resident, [&train[..], &validation[..]])))
     }
 
     pub(crate) fn context(&self) -> RunContext<'_> {

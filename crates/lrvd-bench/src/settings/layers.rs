@@ -1,10 +1,11 @@
 //! Layers of settings: a preset, files and single assignments, in this order; unknown keys are errors.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::path::Path;
 
 use anyhow::{anyhow, bail, ensure};
+use serde::Serialize;
 use serde_json::Value;
 use tracing::debug;
 
@@ -21,23 +22,55 @@ pub(crate) const fn evaluate_every(steps: usize) -> usize {
     if steps < EVALUATIONS { 1 } else { steps / EVALUATIONS }
 }
 
+/// Source of the value of a setting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Origin {
+    /// The value that every run has by default, or one that follows from other settings by default.
+    Default,
+    /// The preset changes the default.
+    Preset,
+    /// A settings file.
+    File,
+    /// The command line.
+    Option,
+    /// It follows from the data.
+    Data,
+    /// It follows from the model.
+    Model,
+}
+
+impl Origin {
+    /// Name in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Default => "default",
+            Self::Preset => "preset",
+            Self::File => "file",
+            Self::Option => "option",
+            Self::Data => "data",
+            Self::Model => "model",
+        }
+    }
+}
+
 /// What a settings file says that it is for.
 pub(super) const TASK: &str = "task";
 
 /// Settings that are being put together: a document of all of them, over which each layer writes its own. They are read and
-/// checked once, by [`finish`](Self::finish).
+/// checked once, by [`resolve`](Self::resolve).
 ///
-/// Start from a preset and a file by [`new`](Self::new), or from any settings by [`over`](Self::over). Unless it is set,
-/// `evaluate_every` after `new` is a tenth of the steps.
-#[derive(Clone, Debug)]
+/// Start from a preset and a file by [`new`](Self::new), or from any settings by [`over`](Self::over). After `new` settings
+/// that are not set follow from data and model.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Layers {
     /// JSON, which has a word for what is absent.
     pub(super) document: Value,
     pub training: Training,
-    /// Whether `evaluate_every` follows from the steps where it is not set.
+    /// `true` if what is not set follows from data and model, and `evaluate_every` from the steps.
     pub(super) derives: bool,
-    /// The keys of the settings that were set.
-    pub given: BTreeSet<String>,
+    /// Origins of the settings that differ from the defaults, or are set to them.
+    origins: BTreeMap<String, Origin>,
 }
 
 impl Layers {
@@ -46,7 +79,7 @@ impl Layers {
             document: config.document()?,
             training: Training::default(),
             derives: false,
-            given: BTreeSet::new(),
+            origins: BTreeMap::new(),
         })
     }
 
@@ -59,12 +92,12 @@ impl Layers {
         assignments: &[String],
     ) -> Result<Self> {
         for table in tables {
-            self.set("", table.clone())?;
+            self.write("", table.clone().into(), Origin::File)?;
         }
         if let Some(file) = file {
             let mut table = read_table(file)?;
             table.remove("cluster");
-            self.set("", table)?;
+            self.write("", table.into(), Origin::File)?;
         }
         assignments.iter().try_for_each(|assignment| self.assign(assignment))?;
         Ok(self)
@@ -87,25 +120,44 @@ impl Layers {
         self.set(key, value.unwrap_or_else(|| text.into()))
     }
 
-    /// Whether the setting `key` was set, and is not what the layers started from.
-    pub fn is_given(&self, key: &str) -> bool {
-        self.given.contains(key)
+    /// `true` if a file or an option sets `key`.
+    pub(super) fn is_given(&self, key: &str) -> bool {
+        matches!(self.origin(key), Origin::File | Origin::Option)
     }
 
-    /// What the whole number at `key` is now; `None` if it is none.
-    pub fn count(&self, key: &str) -> Option<usize> {
+    pub(super) fn origin(&self, key: &str) -> Origin {
+        let part = |known: &str| known.strip_prefix(key).is_some_and(|rest| rest.starts_with('.'));
+        let own = self.origins.get(key);
+        let own =
+            own.or_else(|| self.origins.iter().find(|(known, _)| part(known)).map(|all| all.1));
+        own.copied().unwrap_or(Origin::Default)
+    }
+
+    /// The whole number at `key`, if it is one.
+    pub(super) fn count(&self, key: &str) -> Option<usize> {
         self.document[key].as_u64().map(|count| count as usize)
     }
 
-    /// Writes `value` at `key`. A table writes what it has into a section, and replaces anything else.
+    /// Writes `value` at `key` as an option does. A table writes what it has into a section, and replaces anything else.
     pub fn set(&mut self, key: &str, value: impl Into<toml::Value>) -> Result<()> {
-        let value = value.into();
+        self.write(key, value.into(), Origin::Option)
+    }
+
+    /// Writes a value of the program at the setting `key`.
+    pub(super) fn put(&mut self, key: &str, value: Value, origin: Origin) {
+        self.document[key] = value;
+        self.origins.insert(key.to_owned(), origin);
+    }
+
+    pub(super) fn write(&mut self, key: &str, value: toml::Value, origin: Origin) -> Result<()> {
         let schema = at(root(), key);
         if let (Some(schema), toml::Value::Table(table)) = (schema, &value)
             && is_section(schema)
         {
             let mut each = table.iter();
-            return each.try_for_each(|(name, value)| self.set(&below(key, name), value.clone()));
+            return each.try_for_each(|(name, value)| {
+                self.write(&below(key, name), value.clone(), origin)
+            });
         }
         ensure!(key != "preset", "the preset is chosen by `--preset NAME`");
         if key == TASK {
@@ -123,7 +175,7 @@ impl Layers {
         } else {
             serde_json::to_value(&value).map_err(|error| unusable(key, value, error))?
         };
-        self.given.insert(key.to_owned());
+        self.origins.insert(key.to_owned(), origin);
         Ok(())
     }
 
@@ -151,15 +203,10 @@ impl Layers {
         Ok(place)
     }
 
-    pub fn finish(self) -> Result<Config> {
-        let mut config: Config = serde_path_to_error::deserialize(&self.document)
-            .map_err(|error| self.unread(&error.path().to_string(), error.inner()))?;
-        if self.derives && !self.is_given("evaluate_every") {
-            config.evaluate_every = evaluate_every(config.steps);
-        }
-        let config = config.checked()?;
-        config.check_use(self.training)?;
-        Ok(config)
+    /// Settings as their types have them, not checked yet.
+    pub(super) fn read(&self) -> Result<Config> {
+        serde_path_to_error::deserialize(&self.document)
+            .map_err(|error| self.unread(&error.path().to_string(), error.inner()))
     }
 
     /// The setting that `path` is in could not be read.

@@ -5,6 +5,7 @@ mod layers;
 mod methods;
 mod names;
 mod presets;
+mod resolve;
 mod schema;
 mod table;
 
@@ -12,8 +13,9 @@ pub use config::{
     AdaLoraSettings, BasePrecision, CheckpointChoice, Config, LogVarianceSettings, MAX_DRAWS,
     PoolerMode, PredictionDraws, PruneSettings, RankSearchSettings, TrainingScheme, holdout_share,
 };
-pub use layers::Layers;
+#[cfg(test)]
 pub(crate) use layers::evaluate_every;
+pub use layers::{Layers, Origin};
 pub use lrvd_burn::train::{Bucketing, LastBatch, OptimizerOnPrune, UpdatePhase};
 #[cfg(test)]
 pub(crate) use methods::GAMMA;
@@ -24,4 +26,5 @@ pub use methods::{
     Optimizers, ScalaBlSettings, SwagSettings, TfbCriterion, TfbSettings,
 };
 pub use names::{KlWeight, Preset, PromptSet, TargetModules, Training, WordingSettings};
+pub use resolve::{Facts, ModelFacts, Resolved};
 pub use schema::{schema, template};

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::table::settings;
 use crate::answers::Readout;
-use crate::text::{UnknownName, quoted};
+use crate::text::UnknownName;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Preset {
@@ -114,14 +114,6 @@ pub enum TargetModules {
 impl TargetModules {
     pub fn names<T: ToString>(names: impl IntoIterator<Item = T>) -> Self {
         Self::Names(names.into_iter().map(|name| name.to_string()).collect())
-    }
-
-    /// The names in backquotes, or the word.
-    pub(crate) fn describe(&self) -> String {
-        match self {
-            Self::Names(names) => quoted(names),
-            Self::AllLinear => "`all-linear`".to_owned(),
-        }
     }
 
     pub fn layers(&self) -> Selection {

@@ -5,9 +5,9 @@ use std::path::Path;
 use anyhow::bail;
 use lrvd_models::llama::BLOCK_TARGETS;
 
-use super::config::{Config, LogVarianceSettings};
-use super::layers::{Layers, TASK, read_table, unusable};
-use super::names::{Preset, TargetModules, Training};
+use super::config::Config;
+use super::layers::{Layers, Origin, TASK, read_table, unusable};
+use super::names::{Preset, Training};
 use crate::error::Result;
 use crate::text::UnknownName;
 
@@ -51,35 +51,19 @@ impl Preset {
     }
 
     fn read(self, tables: &[&str]) -> Config {
-        let read = || -> Result<Config> {
-            let mut presets = PRESETS.parse::<toml::Table>()?;
-            let mut layers = Layers::over(&Config::default())?;
-            for table in tables.iter().filter_map(|name| presets.remove(*name)) {
-                layers.set("", table)?;
-            }
-            Ok(Config { preset: self.name().to_owned(), ..layers.finish()? })
-        };
-        read().unwrap_or_else(|error| unreachable!("presets.toml: {error:#}"))
+        let read = self.layers(tables).and_then(Layers::finish);
+        read.unwrap_or_else(|error| unreachable!("presets.toml: {error:#}"))
     }
 
-    /// Its settings for a language model that is trained on texts: every layer of its blocks, longer inputs in smaller
-    /// batches, a lower rate under a looser clip. The noise keeps its pace.
-    pub fn language_config(self) -> Config {
-        let config = self.config();
-        let pace = config.log_variance.learning_rate_factor * config.learning_rate;
-        Config {
-            target_modules: TargetModules::names(BLOCK_TARGETS),
-            learning_rate: LANGUAGE_RATE,
-            log_variance: LogVarianceSettings {
-                learning_rate_factor: pace / LANGUAGE_RATE,
-                ..config.log_variance
-            },
-            batch_size: 8,
-            evaluation_batch_size: 8,
-            max_length: 1024,
-            gradient_clip: Some(1.0),
-            ..config
+    /// The defaults with the changes of `tables`.
+    fn layers(self, tables: &[&str]) -> Result<Layers> {
+        let mut presets = PRESETS.parse::<toml::Table>()?;
+        let mut layers = Layers::over(&Config::default())?;
+        for table in tables.iter().filter_map(|name| presets.remove(*name)) {
+            layers.write("", table, Origin::Preset)?;
         }
+        layers.document["preset"] = self.name().into();
+        Ok(layers)
     }
 }
 
@@ -111,15 +95,36 @@ impl Layers {
             }
             (expected, found) => expected.or(found).unwrap_or_default(),
         };
-        let base = match training {
-            Training::Classifier => preset.config(),
-            Training::Language => preset.language_config(),
-        };
-        let mut config = Config { steps: STEPS, ..base };
-        if preset == Preset::Default {
-            config.initial_rank = RANK;
+        let mut layers = preset.layers(preset.tables())?;
+        layers.training = training;
+        layers.derives = true;
+        if training == Training::Language {
+            layers.fit_texts(&preset.config())?;
         }
-        Self { training, derives: true, ..Self::over(&config)? }.apply(&[table], None, &[])
+        layers.put("steps", STEPS.into(), Origin::Default);
+        if preset == Preset::Default {
+            layers.put("initial_rank", RANK.into(), Origin::Default);
+        }
+        layers.apply(&[table], None, &[])
+    }
+
+    /// Settings for a language model that is trained on texts: every layer of its blocks, longer inputs in smaller batches, a
+    /// lower rate under a looser clip. The noise keeps its pace in `preset`.
+    fn fit_texts(&mut self, preset: &Config) -> Result<()> {
+        let pace = preset.log_variance.learning_rate_factor * preset.learning_rate;
+        let targets: Vec<toml::Value> = BLOCK_TARGETS.iter().map(|name| (*name).into()).collect();
+        for (key, value) in [
+            ("target_modules", targets.into()),
+            ("learning_rate", LANGUAGE_RATE.into()),
+            ("log_variance.learning_rate_factor", (pace / LANGUAGE_RATE).into()),
+            ("batch_size", 8.into()),
+            ("evaluation_batch_size", 8.into()),
+            ("max_length", 1024.into()),
+            ("gradient_clip", 1.0.into()),
+        ] {
+            self.write(key, value, Origin::Data)?;
+        }
+        Ok(())
     }
 }
 

@@ -12,7 +12,9 @@ use crate::backbone::{self, Architecture, Backbone, ModelLocation, locate_model}
 use crate::data::{Wording, shipped};
 use crate::error::{Error, Result};
 use crate::method::MethodName;
-use crate::settings::{BasePrecision, Config, KlWeight, Layers, MethodSettings, Preset};
+use crate::settings::{
+    BasePrecision, Config, KlWeight, Layers, MethodSettings, ModelFacts as _, Preset,
+};
 use crate::task::Task;
 use crate::text::UnknownName;
 

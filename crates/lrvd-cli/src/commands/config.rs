@@ -125,7 +125,8 @@ fn preset_of(config: &Config, training: Training) -> Result<Config> {
     Layers::new(Some(training), Some(preset), None)?.finish()
 }
 
-fn plain(value: &Value) -> String {
+/// Text of a value as in a settings file, `none` for an absent one.
+pub(super) fn plain(value: &Value) -> String {
     match value {
         Value::Null => "none".to_owned(),
         Value::String(text) => text.clone(),

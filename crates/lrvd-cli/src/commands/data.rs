@@ -10,7 +10,7 @@ use lrvd_bench::data::{
     Data, NamedColumns, NamedTexts, OnError, OwnFiles, ReadOptions, Validation, load,
 };
 use lrvd_bench::data_check::{LengthStats, check_data};
-use lrvd_bench::settings::WordingSettings;
+use lrvd_bench::settings::{Layers, Training};
 use lrvd_bench::task::Task;
 use lrvd_bench::{Result, Unused};
 use serde_json::Value;
@@ -227,6 +227,23 @@ fn named(arguments: &ExampleArguments) -> Result<Named> {
     }
 }
 
+/// Sets the wording that options give; texts have none.
+pub(super) fn set_wording(settings: &mut Layers, options: &ExampleArguments) -> Result<()> {
+    if settings.training == Training::Language {
+        return Ok(());
+    }
+    if let Some(template) = &options.template {
+        settings.set("wording.template", template.as_str())?;
+    }
+    if !options.answers.is_empty() {
+        settings.set("wording.answers", options.answers.clone())?;
+    }
+    if let Some(readout) = options.readout {
+        settings.set("wording.readout", readout.name())?;
+    }
+    Ok(())
+}
+
 /// Reads the data and describes them.
 pub(super) fn run(command: DataCommand, printer: Printer) -> Outcome {
     let CheckArguments { examples, model, max_length, revision } = match command {
@@ -237,11 +254,6 @@ pub(super) fn run(command: DataCommand, printer: Printer) -> Outcome {
         }
     };
     let model = model.map(|model| named_at(&model, revision.as_deref())).transpose()?;
-    let given = WordingSettings {
-        template: examples.template.clone(),
-        answers: (!examples.answers.is_empty()).then(|| examples.answers.clone()),
-        readout: examples.readout,
-    };
     let mut unused = Unused::default();
     let data = match named(&examples)? {
         Named::Task(task, folder) => Ok(Data::Labelled(load(&folder, task, None)?)),
@@ -258,7 +270,13 @@ pub(super) fn run(command: DataCommand, printer: Printer) -> Outcome {
     };
     printer.notes(notes);
     printer.notes(&unused.notes(examples.strict && data.is_ok())?);
-    let mut report = check_data(data?, model.as_deref(), &given, max_length)?;
+    let data = data?;
+    let mut settings = Layers::new(Some(data.training()), None, None)?;
+    if let Some(length) = max_length {
+        settings.set("max_length", length as i64)?;
+    }
+    set_wording(&mut settings, &examples)?;
+    let mut report = check_data(data, model.as_deref(), settings)?;
     report["model_note"].as_str().into_iter().for_each(|note| printer.note(note));
     if unused.rows() == 0 {
         printer.report_rows("data check", &report, splits, text)?;

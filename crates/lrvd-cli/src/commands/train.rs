@@ -6,22 +6,29 @@ use clap::Args;
 use lrvd_bench::adapter::{Adapter, AdapterReport, OpenOptions, inspect_adapter, named_at};
 use lrvd_bench::answers::AnswerSpace;
 use lrvd_bench::data::Data;
+use lrvd_bench::data_check::LengthStats;
 use lrvd_bench::method::MethodName;
 use lrvd_bench::record::CheckpointRecord;
 use lrvd_bench::run::{CHECKPOINT_DIR, last_folder, next_folder};
 use lrvd_bench::settings::{CheckpointChoice, Layers, Training};
-use lrvd_bench::{Result, TrainOptions, TrainOutcome, UnknownName, train};
+use lrvd_bench::{
+    PlannedSetting, Result, TrainOptions, TrainOutcome, TrainPlan, UnknownName, plan_training,
+    train,
+};
 use lrvd_burn::device;
 use lrvd_burn::train::latest_checkpoint;
 use serde_json::json;
 
-use super::config::overrides;
-use super::data::{ExampleArguments, read};
+use super::config::{overrides, plain};
+use super::data::{ExampleArguments, read, set_wording};
 use super::{Outcome, table};
 use crate::args::{self, DeviceArgument, GlobalArguments, SettingsArguments, heading};
 use crate::exit::{ExitStatus, run_flag};
 use crate::printer::{Format, Printer};
 use crate::progress::{self, Journal};
+
+/// Classes that a dry run names; of more it prints the number.
+const FEW_CLASSES: usize = 20;
 
 #[derive(Debug, Args)]
 pub(crate) struct TrainArguments {
@@ -92,10 +99,20 @@ pub(crate) struct TrainArguments {
     /// Continue an interrupted run in its output folder.
     #[arg(long, help_heading = heading::OUTPUT)]
     pub(crate) resume: bool,
+    /// Print what would be trained, and every setting with its origin; train and write nothing.
+    #[arg(long, help_heading = heading::OUTPUT, conflicts_with = "resume")]
+    pub(crate) dry_run: bool,
 }
 
 pub(super) fn run(arguments: TrainArguments, global: GlobalArguments, printer: Printer) -> Outcome {
     let data = read(&arguments.examples)?;
+    if arguments.dry_run {
+        let device = arguments.device.name(printer);
+        let plan = plan_training(&options(arguments, (device, PathBuf::new()), &data)?, data)?;
+        printer.notes(&plan.notes);
+        printer.report("train", &plan, planned)?;
+        return Ok(ExitStatus::Done);
+    }
     let stop = run_flag(printer)?;
     let out = output_folder(&arguments, printer)?;
     let device = arguments.device.name(printer);
@@ -103,7 +120,7 @@ pub(super) fn run(arguments: TrainArguments, global: GlobalArguments, printer: P
     let shown = progress::sink(printer, global.progress_style(), &stop);
     let out = options.out.clone();
     let mut sink = Journal::new(shown, printer, move |_| out.clone());
-    let TrainOutcome { record, adapter } =
+    let TrainOutcome { record, adapter, checkpoint } =
         train(&options, data, &stop, &mut |event| sink.event(event))?;
     drop(sink); // gives the screen back
     let Some(record) = record else {
@@ -115,7 +132,7 @@ pub(super) fn run(arguments: TrainArguments, global: GlobalArguments, printer: P
         printer.note(&format!("interrupted {when}; run the same command with --resume"));
         return Ok(ExitStatus::Requeue);
     };
-    let chosen = match (options.config.checkpoint, &record.checkpoints.best) {
+    let chosen = match (checkpoint, &record.checkpoints.best) {
         (CheckpointChoice::Best, Some(best)) => Some(best),
         _ => record.checkpoints.last.as_ref(),
     };
@@ -137,6 +154,38 @@ pub(super) fn run(arguments: TrainArguments, global: GlobalArguments, printer: P
     }
     printer.note(&format!("adapter: {}", adapter.display()));
     Ok(ExitStatus::Done)
+}
+
+/// Rows, lengths, steps and memory of a run that is not started, and its settings with the origin of each.
+fn planned(plan: &TrainPlan) -> String {
+    let mut rows = vec![
+        ("model", plan.model.clone()),
+        ("method", plan.method.name()),
+        ("device", plan.device.clone()),
+        ("seed", plan.seed.to_string()),
+        ("training rows", table::count(plan.train_rows)),
+        ("held-out rows", table::count(plan.held_out_rows)),
+        ("validation rows", table::count(plan.validation_rows)),
+    ];
+    if !plan.classes.is_empty() {
+        let named = plan.classes.len() <= FEW_CLASSES;
+        let names = if named { format!(": {}", plan.classes.join(", ")) } else { String::new() };
+        rows.push(("classes", format!("{}{names}", plan.classes.len())));
+    }
+    if let Some(LengthStats { least, median, most_rows, most }) = plan.tokens {
+        let text = format!("{least} {median} {most_rows} {most}");
+        rows.push(("tokens of a row: least, median, 95 % at most, most", text));
+    }
+    rows.push(("steps", format!("{} ({:.2} epochs)", table::count(plan.steps), plan.epochs)));
+    rows.push(("trained values in adapters", table::count(plan.adapter_parameters)));
+    rows.push(("estimated memory", format!("{:.2} GiB", plan.peak_memory)));
+    let rows = rows.into_iter().map(|(name, value)| vec![name.to_owned(), value]).collect();
+    let setting = |PlannedSetting { key, value, origin }: &PlannedSetting| {
+        vec![key.clone(), plain(value), origin.name().to_owned()]
+    };
+    let settings = plan.settings.iter().map(setting).collect();
+    let about = table::words(&["run", ""], rows);
+    format!("{about}\n\n{}", table::words(&["setting", "value", "origin"], settings))
 }
 
 /// Ranks of the saved checkpoint out of `start`, and its trained values by part.
@@ -191,7 +240,7 @@ fn settings(arguments: &TrainArguments, training: Training) -> Result<Layers> {
         config.set("keep_head", true)?;
     }
     if let Some(rate) = arguments.learning_rate {
-        config.assign(&format!("learning_rate={rate:e}"))?;
+        config.set("learning_rate", rate)?;
     }
     Ok(config)
 }
@@ -208,28 +257,9 @@ fn options(
     (device, out): (String, PathBuf),
     data: &Data,
 ) -> Result<TrainOptions> {
-    let training = match data {
-        Data::Labelled(_) => Training::Classifier,
-        Data::Texts(_) => Training::Language,
-    };
-    let mut config = settings(&arguments, training)?;
-    if let Data::Labelled(_) = data {
-        if let Some(template) = &arguments.examples.template {
-            config.set("wording.template", template.as_str())?;
-        }
-        if !arguments.examples.answers.is_empty() {
-            config.set("wording.answers", arguments.examples.answers.clone())?;
-        }
-        if let Some(readout) = arguments.examples.readout {
-            config.set("wording.readout", readout.name())?;
-        }
-    }
-    // The evaluations that end a training also choose its model.
-    if config.count("patience").is_some() && !config.is_given("checkpoint") {
-        config.set("checkpoint", "best")?;
-    }
-    let given = config.given.clone();
-    let config = config.finish()?;
+    let training = data.training();
+    let mut settings = settings(&arguments, training)?;
+    set_wording(&mut settings, &arguments.examples)?;
     // Numbers and texts have no temperature.
     let is_tempered = match data {
         Data::Texts(_) => false,
@@ -245,8 +275,7 @@ fn options(
         model: named_at(&arguments.model, arguments.revision.as_deref())?,
         method,
         target_rank: arguments.target_rank,
-        config,
-        given,
+        settings,
         epochs: arguments.epochs,
         seed: arguments.seed,
         device,

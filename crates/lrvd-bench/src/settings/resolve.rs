@@ -1,0 +1,184 @@
+//! The resolution of settings: default, preset, file, options, then facts of the data and of the model for what is not set.
+//!
+//! Every value records its [`Origin`]. `lrvd train`, `lrvd data check`, `lrvd config` and the suites resolve their settings here.
+
+use lrvd_models::deberta::Pooling;
+use serde_json::Value;
+
+use super::config::{CheckpointChoice, Config, root};
+use super::layers::{Layers, Origin, evaluate_every};
+use super::names::TargetModules;
+use super::table::{at, below, is_section};
+use crate::error::Result;
+
+/// Facts of a model that settings follow from.
+pub trait ModelFacts {
+    /// Longest input of typed questions.
+    fn question_length(&self) -> usize;
+    /// Input of the head.
+    fn pooling(&self) -> Pooling;
+    /// Names in this model of the layers that `targets` name in another kind of model.
+    fn target_modules(&self, targets: &TargetModules) -> TargetModules;
+}
+
+/// Facts that settings follow from where they are not set.
+#[derive(Clone, Copy, Default)]
+pub struct Facts<'a> {
+    /// `true` if the rows are typed questions.
+    pub has_questions: bool,
+    /// The model, if there is one.
+    pub model: Option<&'a dyn ModelFacts>,
+    /// Steps of the passes over the training rows that the run is to take, in place of a number of steps.
+    pub steps: Option<usize>,
+}
+
+/// Settings of a run, checked, with the origin of each.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Resolved {
+    pub config: Config,
+    /// Every setting in the order of its section: key, value, origin.
+    pub settings: Vec<(String, Value, Origin)>,
+}
+
+impl Resolved {
+    /// Origin of the setting `key`.
+    pub fn origin(&self, key: &str) -> Option<Origin> {
+        self.settings.iter().find(|(known, ..)| known == key).map(|(.., origin)| *origin)
+    }
+}
+
+impl Layers {
+    /// Settings by these layers and `facts`.
+    ///
+    /// A file or an option is above every fact, but for [`steps`](Facts::steps).
+    pub fn resolve(mut self, facts: &Facts<'_>) -> Result<Resolved> {
+        if self.derives {
+            self.derive(facts);
+        }
+        let config = self.read()?.checked()?;
+        config.check_use(self.training)?;
+        let mut settings = Vec::new();
+        self.list("", &config.document()?, &mut settings);
+        Ok(Resolved { config, settings })
+    }
+
+    /// Settings by these layers alone.
+    pub fn finish(self) -> Result<Config> {
+        Ok(self.resolve(&Facts::default())?.config)
+    }
+
+    fn derive(&mut self, facts: &Facts<'_>) {
+        if let Some(model) = facts.model {
+            if facts.has_questions && !self.is_given("max_length") {
+                self.put("max_length", model.question_length().into(), Origin::Model);
+            }
+            if !self.is_given("pooling") {
+                let pooling = serde_json::to_value(model.pooling()).unwrap_or_default();
+                self.put("pooling", pooling, Origin::Model);
+            }
+            let targets = serde_json::from_value(self.document["target_modules"].clone());
+            if let (Ok(targets), false) = (targets, self.is_given("target_modules")) {
+                let own = model.target_modules(&targets);
+                if own != targets {
+                    let own = serde_json::to_value(own).unwrap_or_default();
+                    self.put("target_modules", own, Origin::Model);
+                }
+            }
+        }
+        // The evaluations that end a training also choose its model.
+        if self.document["patience"].is_u64() && !self.is_given("checkpoint") {
+            let best = serde_json::to_value(CheckpointChoice::Best).unwrap_or_default();
+            self.put("checkpoint", best, self.origin("patience"));
+        }
+        if let Some(steps) = facts.steps {
+            self.put("steps", steps.into(), Origin::Data);
+        }
+        if let (Some(steps), false) = (self.count("steps"), self.is_given("evaluate_every")) {
+            self.put("evaluate_every", evaluate_every(steps).into(), Origin::Default);
+        }
+    }
+
+    fn list(&self, key: &str, value: &Value, found: &mut Vec<(String, Value, Origin)>) {
+        match value {
+            Value::Object(map) if at(root(), key).is_some_and(is_section) => {
+                map.iter().for_each(|(name, value)| self.list(&below(key, name), value, found));
+            }
+            _ if key == "preset" => {}
+            _ => found.push((key.to_owned(), value.clone(), self.origin(key))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lrvd_models::deberta::ADAPTER_TARGETS;
+
+    use super::*;
+    use crate::settings::{Preset, Training};
+
+    struct Facts40;
+
+    impl ModelFacts for Facts40 {
+        fn question_length(&self) -> usize {
+            40
+        }
+
+        fn pooling(&self) -> Pooling {
+            Pooling::Mean
+        }
+
+        fn target_modules(&self, _: &TargetModules) -> TargetModules {
+            TargetModules::names(["query", "value"])
+        }
+    }
+
+    #[test]
+    fn facts_decide_what_is_not_set_and_every_value_has_an_origin() {
+        let facts = Facts { has_questions: true, model: Some(&Facts40), steps: None };
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("run.toml");
+        std::fs::write(&file, "batch_size = 7\nsteps = 30\n[prune]\nmin_rank = 2\n").unwrap();
+        let mut layers = Layers::new(None, None, Some(&file)).unwrap();
+        layers.assign("patience=2").unwrap();
+        layers.set("learning_rate", 0.25).unwrap();
+        let found = layers.clone().resolve(&facts).unwrap();
+        let config = &found.config;
+        assert_eq!((config.max_length, config.pooling), (40, Pooling::Mean));
+        assert_eq!(config.target_modules, TargetModules::names(["query", "value"]));
+        assert_eq!((config.evaluate_every, config.checkpoint), (3, CheckpointChoice::Best));
+        for (key, origin) in [
+            ("max_length", Origin::Model),
+            ("pooling", Origin::Model),
+            ("target_modules", Origin::Model),
+            ("batch_size", Origin::File),
+            ("prune.min_rank", Origin::File),
+            ("learning_rate", Origin::Option),
+            ("checkpoint", Origin::Option),
+            ("kl_weight", Origin::Preset),
+            ("evaluate_every", Origin::Default),
+            ("lora_alpha", Origin::Default),
+        ] {
+            assert_eq!(found.origin(key), Some(origin), "{key}");
+        }
+        assert_eq!(found.origin("preset"), None);
+        // A value that is set is used as it is, also if it is that of the preset.
+        let names = ADAPTER_TARGETS.map(|name| format!("{name:?}")).join(",");
+        layers.assign(&format!("target_modules=[{names}]")).unwrap();
+        layers.assign("max_length=128").unwrap();
+        let found = layers.resolve(&Facts { steps: Some(200), ..facts }).unwrap();
+        assert_eq!(found.config.target_modules, TargetModules::names(ADAPTER_TARGETS));
+        assert_eq!((found.config.max_length, found.config.steps), (128, 200));
+        assert_eq!((found.config.evaluate_every, found.origin("steps")), (20, Some(Origin::Data)));
+    }
+
+    #[test]
+    fn sizes_of_a_language_model_follow_from_the_data() {
+        let layers = Layers::new(Some(Training::Language), Some(Preset::Default), None).unwrap();
+        let found = layers.resolve(&Facts::default()).unwrap();
+        assert_eq!((found.config.max_length, found.config.batch_size), (1024, 8));
+        assert_eq!(found.origin("max_length"), Some(Origin::Data));
+        assert_eq!(found.origin("log_variance.learning_rate_factor"), Some(Origin::Data));
+        // The noise keeps its pace: 2 · 1e-3 = 4 · 5e-4.
+        assert!((found.config.log_variance.learning_rate_factor - 4.0).abs() < 1e-12);
+    }
+}
