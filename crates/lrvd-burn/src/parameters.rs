@@ -89,6 +89,9 @@ pub trait ParameterValue: Debug {
     /// `true` if a backward pass computes its gradient.
     fn is_trainable(&self) -> bool;
 
+    /// `true` if the values are part of a graph: of a trainable parameter, and of a weight that is tied to one, transposed.
+    fn is_tracked(&self) -> bool;
+
     /// The values, flattened in memory order, cut off from any graph.
     fn flat(&self) -> Tensor<1>;
 
@@ -129,6 +132,10 @@ impl<const D: usize> ParameterValue for Param<Tensor<D>> {
 
     fn is_trainable(&self) -> bool {
         self.base().is_require_grad()
+    }
+
+    fn is_tracked(&self) -> bool {
+        self.base().is_tracked()
     }
 
     fn flat(&self) -> Tensor<1> {

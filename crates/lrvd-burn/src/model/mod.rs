@@ -237,8 +237,8 @@ pub fn trainable_counts(model: &impl NamedModule) -> TrainableCounts {
 /// `forward(block, x)`, of whose activations the graph holds only `x`.
 ///
 /// The backward pass runs `forward` again, with the same noise: all of it is keyed. It costs one more forward of the block
-/// and holds the activations of one block at a time. Gradients reach `x` and the trainable parameters of `block`;
-/// whatever else `forward` captures is a constant. Where nothing has a gradient, the block runs as it is, and so does one
+/// and holds the activations of one block at a time. Gradients reach `x`, the trainable parameters of `block` and
+/// weights in it that are tied to trainable ones; whatever else `forward` captures is a constant. Where nothing has a gradient, the block runs as it is, and so does one
 /// without trainable parameters that has an [`UpdateOp`]: it sees each use once.
 ///
 /// # References
@@ -251,7 +251,7 @@ pub fn recomputed<M: Module + Sync + 'static>(
 ) -> Tensor<3> {
     let mut parts = Vec::new();
     block.visit_parameters(&mut |p| {
-        if p.value.is_trainable() && !p.value.is_empty() {
+        if p.value.is_tracked() && !p.value.is_empty() {
             parts.push(p.value.tracked());
         }
     });
@@ -265,7 +265,7 @@ pub fn recomputed<M: Module + Sync + 'static>(
     let run = move |x: Tensor<3>, parameters: Tensor<1>| {
         let (mut block, mut start, mut dtypes) = (block.clone(), 0, dtypes.iter());
         block.visit_parameters_mut(&mut |p| {
-            if p.value.is_trainable()
+            if p.value.is_tracked()
                 && !p.value.is_empty()
                 && let Some(dtype) = dtypes.next()
             {

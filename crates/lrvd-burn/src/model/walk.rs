@@ -382,8 +382,7 @@ struct HasTied(bool);
 
 impl ModuleVisitor for HasTied {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        let value = param.base();
-        self.0 |= value.is_tracked() && !value.is_require_grad();
+        self.0 |= param.is_tracked() && !param.is_trainable();
     }
 }
 

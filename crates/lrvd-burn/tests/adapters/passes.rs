@@ -224,6 +224,20 @@ fn a_block_without_trainable_parameters_is_recomputed_where_a_gradient_passes() 
     same("gradient", &found, &expected);
 }
 
+#[test]
+fn a_recomputed_block_passes_the_gradient_of_a_weight_that_is_tied_transposed() {
+    let [expected, found] = [false, true].map(|again| {
+        let first = leaf(&numbers(8, D_INPUT * D_INPUT), [D_INPUT, D_INPUT], DType::F64);
+        let weight = Param::initialized(ParamId::new(), first.clone().transpose());
+        let layer = AdaptedLinear { weight, bias: None };
+        let x = inputs(DType::F64);
+        let out = if again { recomputed(&layer, x, thrice) } else { thrice(&layer, x) };
+        gradient(&first, &out.sum().backward())
+    });
+    assert!(expected.iter().any(|slope| *slope != 0.0));
+    close("gradient", &found, &expected, 1e-12);
+}
+
 /// An adapted layer and a gain in half precision.
 #[derive(Module, Debug)]
 struct Mixed {
