@@ -126,7 +126,7 @@ enum Command {
     ///
     /// Fills in and sends the form by the keyboard, for each type of question, with and without a key, and compares the
     /// verdict, confidence, entropy, threshold and probabilities on the page with the server's answer. ARGS are those of
-    /// xtask/python/page_test.py.
+    /// `xtask/python/page_test.py`.
     #[command(disable_help_flag = true)]
     PageTest(Passed),
 }
@@ -189,7 +189,7 @@ mod tests {
             match name {
                 // The CLI and the scripts print theirs.
                 "glue" | "reasoning" | "lrvd" | "jevcompat" | "page-test" => {
-                    assert!(asked.is_ok(), "{name}")
+                    assert!(asked.is_ok(), "{name}");
                 }
                 _ => assert_eq!(asked.map_err(|e| e.kind()).err(), Some(ErrorKind::DisplayHelp)),
             }

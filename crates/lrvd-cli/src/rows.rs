@@ -130,7 +130,7 @@ pub(crate) fn csv(rows: &[Row]) -> Result<String> {
         }
         writer.write_record(&line)?;
     }
-    let bytes = writer.into_inner().map_err(|error| error.into_error())?;
+    let bytes = writer.into_inner().map_err(csv::IntoInnerError::into_error)?;
     let text = String::from_utf8(bytes).context("a cell is not UTF-8")?;
     Ok(text.trim_end_matches('\n').to_owned())
 }

@@ -49,7 +49,7 @@ fn every_label_is_a_case_of_two_classes() {
     let labels = prediction.per_label();
     assert_eq!((labels.rows, labels.width, labels.members()), (2, 2, 2));
     let answers = labels.classes().unwrap();
-    let means = [(sigmoid(2.0) + sigmoid(0.0)) / 2.0, (sigmoid(-1.0) + sigmoid(1.0)) / 2.0];
+    let means = [0.5 * (sigmoid(2.0) + sigmoid(0.0)), 0.5 * (sigmoid(-1.0) + sigmoid(1.0))];
     for (answer, mean) in answers.iter().zip(means) {
         assert!((answer.probabilities[0] - mean).abs() < 1e-12);
         assert!(answer.mutual_information > Some(0.0));

@@ -55,7 +55,6 @@ pub(crate) struct ReadoutArguments {
 }
 
 /// An answer as it is written.
-#[expect(clippy::struct_field_names, reason = "the names on the wire")]
 #[derive(Serialize)]
 struct DecidedRow<'a> {
     /// The row's own id or its number from 0, where there are rows.

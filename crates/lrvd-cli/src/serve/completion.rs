@@ -51,6 +51,7 @@ pub(super) struct Completion<C> {
     usage: Option<Usage>,
 }
 
+#[expect(clippy::struct_field_names, reason = "the names on the wire")]
 #[derive(Clone, Copy, Serialize, JsonSchema)]
 struct Usage {
     prompt_tokens: usize,
@@ -291,7 +292,7 @@ impl CompletionPlan {
     }
 
     /// Event in place of those behind the last token.
-    pub(super) fn error_event(&self, problem: &Problem) -> Bytes {
+    pub(super) fn error_event(problem: &Problem) -> Bytes {
         let (_, error) = problem.openai();
         data(&serde_json::json!({ "error": error }))
     }

@@ -107,7 +107,7 @@ impl Form {
     /// Event in place of the end.
     pub(super) fn error_event(&self, problem: Problem) -> Bytes {
         match self {
-            Self::Openai(plan) => plan.error_event(&problem),
+            Self::Openai(_) => CompletionPlan::error_event(&problem),
             _ => event("error", &problem.event()),
         }
     }

@@ -41,8 +41,8 @@ pub(super) fn check_count(found: usize, card: &ClassifierCard) -> Result<(), Pro
     if (1..=most).contains(&found) {
         return Ok(());
     }
-    let code = if found == 0 { Code::InvalidField } else { Code::InvalidField };
-    Err(Problem::at(code, "questions", format!("{found} questions, expected 1 to {most}")))
+    let message = format!("{found} questions, expected 1 to {most}");
+    Err(Problem::at(Code::InvalidField, "questions", message))
 }
 
 /// What is asked of the model of `card`: `questions` about `state`.
