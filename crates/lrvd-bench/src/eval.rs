@@ -127,7 +127,7 @@ pub fn score_tokens(tokens: TokenAnswers, draws: usize) -> Result<Scored> {
     Ok(Scored { outputs, metrics, reliability, uncertainty: None, tokens: Some(tokens) })
 }
 
-/// Answers to the validation rows of `task` from their [class logits](AnswerSpace::class_logits), and metrics; labels are given
+/// Answers to the validation rows of `task` from their class logits, and metrics; labels are given
 /// from a probability of .5 on.
 pub fn score_draws(logits: &Prediction, task: &PreparedTask) -> Result<Scored> {
     match task.goal.answers {
