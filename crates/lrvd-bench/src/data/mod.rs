@@ -29,10 +29,6 @@ pub mod table;
 pub(crate) mod tokens;
 mod wording;
 
-pub use crate::answers::{
-    Invalid, MOST_LEVELS, MOST_OPTIONS, Question, QuestionKind, QuestionOption, SIDES, questions,
-    rendered, state,
-};
 pub use batch::PreparedTask;
 pub use columns::{Columns, LanguageColumns, NamedColumns, NamedTexts, TextColumns};
 pub(crate) use content::Pieces;

@@ -8,10 +8,9 @@ use burn::tensor::Device;
 use clap::Args;
 use lrvd_bench::adapter::{Adapter, AskedRows, Base, Decided, SavedClassifier};
 use lrvd_bench::answers::Readout;
+use lrvd_bench::answers::{Invalid, Question, QuestionKind, questions, state};
 use lrvd_bench::data::table::BadRow;
-use lrvd_bench::data::{
-    Asked, At, Example, Invalid, Place, Question, QuestionKind, questions, state, table,
-};
+use lrvd_bench::data::{Asked, At, Example, Place, table};
 use lrvd_bench::{Kind, Result, decimals, kind_of, read_unique};
 use serde::Serialize;
 use serde_json::{Map, Value, json};

@@ -11,7 +11,8 @@ use lrvd_bench::adapter::{
     Adapter, Evaluation, OpenOptions, QuestionMetrics, RowUse, SavedClassifier, SavedLanguageModel,
     SeenRows, evaluate,
 };
-use lrvd_bench::data::{NamedTexts, QuestionKind, ReadOptions, Split, read_texts};
+use lrvd_bench::answers::QuestionKind;
+use lrvd_bench::data::{NamedTexts, ReadOptions, Split, read_texts};
 use lrvd_bench::record::{Metrics, Reliability};
 use lrvd_bench::task::Task;
 use lrvd_bench::{Result, Unused};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use lrvd_bench::adapter::{Continuation, Decided, RowAnswer, Withheld};
-use lrvd_bench::data::Invalid;
+use lrvd_bench::answers::Invalid;
 use lrvd_bench::method::Intervals;
 use schemars::JsonSchema;
 use serde::{Serialize, Serializer};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use lrvd_bench::Unique;
 use lrvd_bench::adapter::Decided;
-use lrvd_bench::data::{
+use lrvd_bench::answers::{
     Invalid, MOST_LEVELS, MOST_OPTIONS, Question, QuestionKind, QuestionOption, SIDES, rendered,
 };
 use schemars::JsonSchema;

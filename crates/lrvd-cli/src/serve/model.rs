@@ -9,8 +9,8 @@ use lrvd_bench::adapter::{
     ContinuedToken, Generation, NEW_TOKENS, Prompt, SavedClassifier, SavedLanguageModel, Withheld,
 };
 use lrvd_bench::answers::AnswerSpace;
+use lrvd_bench::answers::{Question, QuestionKind, QuestionOption, SIDES};
 use lrvd_bench::data::{self, Content, LanguageColumns};
-use lrvd_bench::data::{Question, QuestionKind, QuestionOption, SIDES};
 use lrvd_bench::run::MAX_SEED;
 use schemars::JsonSchema;
 use serde::Serialize;

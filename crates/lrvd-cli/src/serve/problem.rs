@@ -5,7 +5,7 @@ use std::fmt::Display;
 use axum::body::Body as Content;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use lrvd_bench::data::Invalid;
+use lrvd_bench::answers::Invalid;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::json;

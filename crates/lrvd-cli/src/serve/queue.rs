@@ -231,7 +231,7 @@ mod tests {
     use std::sync::LazyLock;
 
     use lrvd_bench::adapter::RowAnswer;
-    use lrvd_bench::data;
+    use lrvd_bench::{answers, data};
     use tokio::sync::oneshot::{Receiver, channel};
 
     use super::*;
@@ -337,8 +337,8 @@ mod tests {
     #[test]
     fn typed_questions_count_as_texts_and_are_asked_alone() {
         let asked = |n: usize| {
-            let question = data::Question {
-                kind: data::QuestionKind::YesNo,
+            let question = answers::Question {
+                kind: answers::QuestionKind::YesNo,
                 instructions: String::new(),
                 options: Vec::new(),
             };

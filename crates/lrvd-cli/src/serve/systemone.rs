@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use lrvd_bench::Unique;
 use lrvd_bench::adapter::Decided;
-use lrvd_bench::data::{Invalid, Question, QuestionKind, state};
+use lrvd_bench::answers::{Invalid, Question, QuestionKind, state};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};

@@ -1,7 +1,7 @@
 //! Typed questions in no API's form: how much is read and answered, what is asked of the model, the answers in order, our own fields.
 
 use lrvd_bench::adapter::Decided;
-use lrvd_bench::data::{Invalid, Question, QuestionKind};
+use lrvd_bench::answers::{Invalid, Question, QuestionKind};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
