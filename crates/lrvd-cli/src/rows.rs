@@ -1,17 +1,16 @@
 //! Rows of a command, and their CSV.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use anyhow::Context as _;
+use indexmap::{IndexMap, IndexSet};
 use lrvd_bench::Result;
-use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// A row: the keys of an object with their values, in the order in which it has them.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Row(Vec<(String, Value)>);
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Row(IndexMap<String, Value>);
 
 impl Row {
     /// The row of a value that is an object in JSON.
@@ -21,7 +20,7 @@ impl Row {
     }
 
     pub(crate) fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
-        self.0.push((name.to_owned(), value.into()));
+        self.0.insert(name.to_owned(), value.into());
         self
     }
 
@@ -46,7 +45,7 @@ impl Row {
     }
 
     fn list(&self, name: &str) -> Option<&Vec<Value>> {
-        self.0.iter().find(|(own, _)| own == name)?.1.as_array()
+        self.0.get(name)?.as_array()
     }
 
     /// The cells with the names of their columns.
@@ -71,36 +70,6 @@ impl Row {
     }
 }
 
-impl Serialize for Row {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(self.0.iter().map(|(name, value)| (name, value)))
-    }
-}
-
-impl<'de> Deserialize<'de> for Row {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Entries;
-
-        impl<'de> Visitor<'de> for Entries {
-            type Value = Row;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Row, A::Error> {
-                let mut row = Row::default();
-                while let Some(entry) = map.next_entry()? {
-                    row.0.push(entry);
-                }
-                Ok(row)
-            }
-        }
-
-        deserializer.deserialize_map(Entries)
-    }
-}
-
 /// The rows as CSV without the last line end: a header of all their keys in the order in which they come, and a line for each
 /// row.
 ///
@@ -108,14 +77,7 @@ impl<'de> Deserialize<'de> for Row {
 /// beside them, as in `probs.good`. Another list is JSON. A key that a row does not have, and a null, are empty.
 pub(crate) fn csv(rows: &[Row]) -> Result<String> {
     let rows: Vec<Vec<(String, String)>> = rows.iter().map(Row::cells).collect();
-    let mut places = BTreeMap::new();
-    let mut header: Vec<&str> = Vec::new();
-    for (name, _) in rows.iter().flatten() {
-        places.entry(name.as_str()).or_insert_with(|| {
-            header.push(name);
-            header.len() - 1
-        });
-    }
+    let header: IndexSet<&str> = rows.iter().flatten().map(|(name, _)| name.as_str()).collect();
     if header.is_empty() {
         return Ok(String::new());
     }
@@ -124,7 +86,8 @@ pub(crate) fn csv(rows: &[Row]) -> Result<String> {
     for row in &rows {
         let mut line = vec![""; header.len()];
         for (name, cell) in row {
-            if let Some(place) = places.get(name.as_str()).and_then(|&place| line.get_mut(place)) {
+            if let Some(place) = header.get_index_of(name.as_str()).and_then(|at| line.get_mut(at))
+            {
                 *place = cell;
             }
         }
@@ -176,7 +139,8 @@ mod tests {
     fn a_map_is_rows_with_its_keys_in_front() {
         let map = BTreeMap::from([(0, json!({ "nll": 0.5 })), (3, json!({ "acc": 1 }))]);
         let rows = Row::keyed("draws", &map).unwrap();
-        assert_eq!(rows, [row(r#"{"draws": 0, "nll": 0.5}"#), row(r#"{"draws": 3, "acc": 1}"#)]);
+        let texts = [&rows[0], &rows[1]].map(|row| serde_json::to_string(row).unwrap());
+        assert_eq!(texts, [r#"{"draws":0,"nll":0.5}"#, r#"{"draws":3,"acc":1}"#]);
         let more = rows[0].clone().with("ece_floor", 0.25);
         assert_eq!(
             serde_json::to_string(&more).unwrap(),
