@@ -10,7 +10,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 pub(crate) type Burn<T> = Result<T, lrvd_burn::Error>;
 
-/// What an exit code, an HTTP status or a caller's next step depends on.
+/// Property of an error that an exit code, an HTTP status or a caller's next step depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A data directory has no files of a task.

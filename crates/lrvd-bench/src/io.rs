@@ -141,7 +141,7 @@ impl<'de> Deserialize<'de> for Unique {
     }
 }
 
-/// What is wrong with a JSON document, with the keys that lead to it.
+/// Fault of a JSON document, with the keys that lead to it.
 type JsonError = serde_path_to_error::Error<serde_json::Error>;
 
 /// Reads a JSON document to its end.

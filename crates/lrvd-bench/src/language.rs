@@ -49,7 +49,7 @@ pub(crate) struct EncodedText {
     pub(crate) ids: Vec<u32>,
     pub(crate) learnt: Vec<bool>,
     pub(crate) length: usize,
-    /// Whether prompt and answer had to be encoded apart.
+    /// `true` if prompt and answer had to be encoded apart.
     apart: bool,
 }
 
@@ -178,7 +178,7 @@ impl EncodedText {
         Ok(())
     }
 
-    /// What the model reads and should predict; `None` if no token is left to learn. A first token has nothing to be
+    /// Tokens that the model reads and predicts; `None` if no token is left to learn. A first token has nothing to be
     /// predicted from.
     pub(crate) fn example(&self) -> Option<TokenisedExample> {
         let columns: Vec<usize> =

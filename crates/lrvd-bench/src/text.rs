@@ -32,7 +32,7 @@ pub(crate) fn head(text: &str, limit: usize) -> &str {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("unknown {what} `{found}`; expected one of {expected}{}", meant(.suggestion.as_deref()))]
 pub struct UnknownName {
-    /// What kind of name: `task`, `method`, `preset`.
+    /// Kind of name: `task`, `method`, `preset`.
     pub what: &'static str,
     pub found: String,
     pub expected: String,

@@ -46,7 +46,7 @@ pub struct TrainOptions {
     pub device: String,
     pub out: PathBuf,
     pub resume: bool,
-    /// Whether it is an error that something is read and not used ([`Unused`](crate::Unused)).
+    /// `true` if something that is read and not used is an error ([`Unused`](crate::Unused)).
     pub strict: bool,
 }
 

@@ -36,7 +36,7 @@ pub struct Unused {
 struct Seen {
     what: String,
     count: usize,
-    /// Where it was first.
+    /// Place of the first one.
     place: String,
 }
 

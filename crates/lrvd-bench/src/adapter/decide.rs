@@ -70,13 +70,13 @@ pub struct Decided {
     pub draws_deviation: Option<f64>,
     /// The confidence below which no answer is given, where one was fitted.
     pub threshold: Option<f64>,
-    /// Whether the confidence is below the threshold.
+    /// `true` if the confidence is below the threshold.
     pub abstained: bool,
     /// Draws that the answer is averaged over; 0 at the mean.
     pub draws: usize,
     /// Tokens that the model has read.
     pub tokens: usize,
-    /// Whether a temperature was fitted for answers to such questions: of a type, or to the one question of the training.
+    /// `true` if a temperature was fitted for answers to such questions: of a type, or to the one question of the training.
     pub calibrated: bool,
 }
 
@@ -97,8 +97,8 @@ fn parts(options: &[Vec<u32>]) -> Vec<&[Vec<u32>]> {
     parts
 }
 
-/// What is wrong with a question that cannot be read; the error itself if it has another cause. What does not fit are its options:
-/// all else may be cut.
+/// Fault of a question that cannot be read; the error itself if it has another cause. If it does not fit, its options are at
+/// fault: all else may be cut.
 fn of_question(question: &Question, error: Error) -> Result<Invalid> {
     let Some(message) = unreadable(&error) else { return Err(error) };
     let is_of_options = kind_of(&error) == Some(Kind::Input) && !question.options.is_empty();
@@ -279,7 +279,7 @@ impl SavedClassifier {
         }
     }
 
-    /// What the model reads for a question, and the class of each of its options.
+    /// Input of the model for a question, and the class of each of its options.
     fn asked(&self, state: &str, question: &Question) -> Result<(Input, Vec<usize>), Invalid> {
         match &self.info.goal.answers {
             AnswerSpace::Question { question: own } => {
@@ -289,7 +289,7 @@ impl SavedClassifier {
         }
     }
 
-    /// What was fitted for answers of `draws` draws to questions of this type, if anything was for the type.
+    /// Calibration of answers of `draws` draws to questions of this type, if there is one for the type.
     pub fn calibration(&self, kind: QuestionKind, draws: usize) -> Result<Option<&Calibration>> {
         let Some(fitted) = self.info.calibration.get(&kind) else { return Ok(None) };
         self.fitted(fitted, &format!("temperature of questions of the type `{kind}`"), draws)

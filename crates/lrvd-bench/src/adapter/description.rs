@@ -96,10 +96,10 @@ pub struct Description {
     pub columns: Option<Columns>,
     /// Precision of the base, which a language model's answers depend on.
     pub base_precision: BasePrecision,
-    /// What the head of an encoder reads.
+    /// Pooling of the head of an encoder.
     #[serde(default, skip_serializing_if = "Pooling::is_first")]
     pub pooling: Pooling,
-    /// Whether inputs are pairs of texts; `None` if that is not known.
+    /// `true` if inputs are pairs of texts; `None` if that is not known.
     pub pairs: Option<bool>,
     #[serde(flatten)]
     pub run: RunInfo,
@@ -114,10 +114,10 @@ pub struct Description {
     /// Thresholds from which labels are given, of a model that gives several.
     #[serde(default, skip_serializing_if = "LabelThresholds::is_empty")]
     pub thresholds: LabelThresholds,
-    /// Where no answer is given, by number of draws, where it was fitted.
+    /// Thresholds below which no answer is given, by number of draws.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub abstentions: BTreeMap<usize, Abstention>,
-    /// What was fitted for typed questions, by type and number of draws.
+    /// Calibrations of typed questions, by type and number of draws.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub calibration: BTreeMap<QuestionKind, BTreeMap<usize, Calibration>>,
 }
@@ -131,14 +131,14 @@ pub struct Abstention {
     pub certificate: Certificate,
 }
 
-/// What was fitted for typed questions of one type and a number of draws.
+/// Calibration of typed questions of one type for a number of draws.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Calibration {
     pub temperature: f64,
     /// Rows that the temperature was fitted to.
     pub rows: usize,
-    /// Where no answer is given; `None` if the rows certify no threshold, and every answer is given.
+    /// Threshold below which no answer is given; `None` if the rows certify none, and every answer is given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub threshold: Option<Threshold>,
 }

@@ -39,7 +39,7 @@ impl Evaluation {
         self.task.validation.len()
     }
 
-    /// What a reader of the metrics must know of the encoding, one sentence each.
+    /// Remarks on the encoding for a reader of the metrics, one sentence each.
     pub fn notes(&self) -> &[String] {
         &self.task.notes
     }
@@ -170,7 +170,7 @@ pub struct InputRow {
     pub id: Option<String>,
     /// Its place, in a file or a stream.
     pub at: Option<At>,
-    /// What is read of it, or why it cannot be.
+    /// The input, or the reason why it cannot be read.
     pub input: Result<Input>,
 }
 
@@ -221,7 +221,7 @@ impl SavedClassifier {
         asked(table, columns, self.usual_question())
     }
 
-    /// The same of a stream of one JSON object a line, which errors call `name`.
+    /// Rows of a stream of one JSON object a line, which errors call `name`.
     pub fn stream_asked(
         &self,
         reader: Box<dyn BufRead>,

@@ -74,7 +74,7 @@ impl From<Content> for Prompt {
     }
 }
 
-/// What comes after a prompt.
+/// Continuation of a prompt.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Continuation {
     /// The texts of its tokens. Without the part of a character that the largest number of tokens may have cut off.
@@ -82,9 +82,9 @@ pub struct Continuation {
     pub tokens: Vec<ContinuedToken>,
     /// Tokens of the prompt.
     pub prompt_tokens: usize,
-    /// Whether the model ended the text, or one of [`Generation::stop`] did.
+    /// `true` if the model ended the text, or one of [`Generation::stop`] did.
     pub stopped: bool,
-    /// Whether the text was cut because prompt and text fill the model's context, before the largest number of tokens.
+    /// `true` if the text was cut because prompt and text fill the model's context, before the largest number of tokens.
     pub context_full: bool,
     /// Mean over the tokens, nats; null without a token.
     pub mean_log_probability: Option<f64>,
@@ -99,7 +99,7 @@ pub struct Continuation {
 /// A token with its name and its most probable alternatives.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ScoredToken {
-    /// What it adds to the text before it.
+    /// Text that it adds to the text before it.
     pub text: String,
     /// This text, or the vocabulary's where it adds none: a special token, or a part of a character.
     pub name: String,
@@ -113,7 +113,7 @@ pub struct ScoredToken {
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[schemars(rename = "Token")]
 pub struct ContinuedToken {
-    /// What it adds to the text: the texts of all tokens joined are the text. Empty while a character is incomplete; the token
+    /// Text that it adds: the texts of all tokens joined are the text. Empty while a character is incomplete; the token
     /// that completes it adds the character. What may be the start of a text of [`Generation::stop`] is added by the token that
     /// shows that it is not, and by none at the end.
     pub text: String,

@@ -332,7 +332,7 @@ impl SavedClassifier {
         Ok(moments.distance()?)
     }
 
-    /// What the head reads of every example at the posterior mean, `[examples, width]`, and the width.
+    /// Features that the head reads of every example at the posterior mean, `[examples, width]`, and the width.
     fn features(&self, examples: &TokenExamples<'_>) -> Result<(Vec<f64>, usize)> {
         let sizes: Vec<usize> = (0..examples.len()).map(|row| examples.size(row)).collect();
         let batches = evaluation_batches(&sizes, self.info.run.batch_size)?;
@@ -346,7 +346,7 @@ impl SavedClassifier {
     }
 }
 
-/// What the answer says; 0 where it does not apply.
+/// Score of the answer; 0 where it does not apply.
 fn of_answer(score: OodScore, answer: &RowAnswer) -> f64 {
     let RowAnswer::Class { probabilities, class, entropy, mutual_information, .. } = answer else {
         return 0.0;

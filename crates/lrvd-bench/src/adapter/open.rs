@@ -96,7 +96,7 @@ pub struct Adapter {
     pub kind: &'static str,
     pub folder: PathBuf,
     pub files: AdapterFiles,
-    /// What a reader must know of the model: that its run is not finished, or a file of it has changed.
+    /// Remarks for a reader: that the run of the model is not finished, or a file of it has changed.
     pub warnings: Vec<String>,
     pub(crate) options: OpenOptions,
     /// The base that it shares with others.
@@ -206,7 +206,7 @@ impl Adapter {
         Ok(None)
     }
 
-    /// The same on `base`, whatever base it names.
+    /// This adapter on `base`, whatever base it names.
     #[must_use]
     pub fn on(self, base: &Base) -> Self {
         Self { shared: Some(base.clone()), ..self }

@@ -35,7 +35,7 @@ pub(super) enum Sampler {
 
 pub struct SavedModel<M, I> {
     pub info: I,
-    /// What a reader must know of the model, one sentence each: that its run is not finished, or a file of it has changed.
+    /// Remarks for a reader, one sentence each: that the run of the model is not finished, or a file of it has changed.
     pub warnings: Vec<String>,
     /// The folder that was loaded: the adapter's, or the base model's.
     pub(super) dir: PathBuf,
@@ -174,7 +174,7 @@ pub enum RowAnswer {
     },
 }
 
-/// Which answers are withheld.
+/// Rule by which answers are withheld.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Withheld {
     /// With an entropy above this, nats.
@@ -316,7 +316,7 @@ impl SavedClassifier {
         }
     }
 
-    /// Whether what is drawn for an answer does not depend on its place in a batch.
+    /// `true` if the draws of an answer do not depend on its place in a batch.
     pub fn is_batch_free(&self, draws: usize) -> bool {
         let is_fresh = self.info.prediction_draws.is_fresh();
         draws == 0 || (self.sampler == Sampler::Posterior && !is_fresh)
@@ -431,7 +431,7 @@ impl SavedClassifier {
         Ok(soft.chunks(width).zip(raw.chunks(width)).map(answer).collect())
     }
 
-    /// How many inputs to ask about at once: enough to find texts of like length, or one batch where draws depend on it.
+    /// Number of inputs to ask about at once: enough to find texts of like length, or one batch where draws depend on it.
     pub fn window(&self, draws: usize) -> usize {
         let batch = self.info.run.batch_size;
         if !self.is_batch_free(draws) {
@@ -501,7 +501,7 @@ impl SavedClassifier {
         self.cut.get_or_insert_default();
     }
 
-    /// How many inputs have been longer than the longest that is read; `None` if none was, or they are not counted.
+    /// Remark on the number of inputs longer than the longest that is read; `None` if none was, or they are not counted.
     pub fn cut_note(&self) -> Option<String> {
         let cut = *self.cut.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
         let (limit, CutInputs { count, longest }) = (self.info.run.max_length, cut);
@@ -524,7 +524,7 @@ impl SavedClassifier {
         inputs.iter().enumerate().map(one).collect()
     }
 
-    /// What an input is that the classifier was not trained on.
+    /// Kind of an input that the classifier was not trained on.
     fn unsuited(&self, input: &Input) -> Option<String> {
         let kind = |pair: bool| if pair { "a pair (`text` and `pair`)" } else { "a single text" };
         let (pair, found) = (input.pair.is_some(), input.choices.len());
@@ -549,8 +549,8 @@ impl SavedClassifier {
         Some(format!("{found}, the classifier was trained on {expected}"))
     }
 
-    /// Which answers to texts from `draws` draws are withheld: those with an entropy above `asked`, or else those of the fitted
-    /// threshold, if there is any.
+    /// Rule for answers to texts from `draws` draws: those with an entropy above `asked` are withheld, or else those above the
+    /// fitted threshold, if there is one.
     pub fn withheld(&self, asked: Option<f64>, draws: usize) -> Result<Option<Withheld>> {
         match (asked, &self.info.goal.answers) {
             (None, _) => {}
@@ -621,7 +621,7 @@ impl SavedClassifier {
         above.into_iter().chain(below).collect()
     }
 
-    /// What was `fitted` for the answers of `draws` draws; `None` if nothing was for any number of draws.
+    /// Value `fitted` for the answers of `draws` draws; `None` if there is none for any number of draws.
     pub(super) fn fitted<'a, T>(
         &self,
         fitted: &'a BTreeMap<usize, T>,
@@ -657,7 +657,7 @@ mod tests {
     use crate::data::PreparedTask;
     use crate::task::Goal;
 
-    /// Where the values of every parameter are in memory.
+    /// Addresses of the values of every parameter in memory.
     #[derive(Default)]
     struct Places(BTreeMap<ParamId, usize>);
 

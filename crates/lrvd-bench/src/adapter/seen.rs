@@ -85,7 +85,7 @@ impl RowUse {
 pub struct SeenRows(BTreeMap<RowUse, Vec<u64>>);
 
 impl SeenRows {
-    /// Those of a run with `config` on `task`, of which `fitted` are the rows of the temperature, or of numbers those of the
+    /// Rows of a run with `config` on `task`, of which `fitted` are the rows of the temperature, or of numbers those of the
     /// interval.
     pub(crate) fn of(task: &PreparedTask, fitted: FittedRows, config: &Config) -> Self {
         let is_regression = task.goal.answers == AnswerSpace::Score;
@@ -142,7 +142,7 @@ impl SeenRows {
         found
     }
 
-    /// Those of the adapter in `folder`; none without the file.
+    /// Rows of the adapter in `folder`; none without the file.
     pub(super) fn read(folder: &Path) -> Result<Self> {
         let path = folder.join(ROWS_FILE);
         if !is_file(&path)? {

@@ -22,10 +22,10 @@ pub const MOST_LEVELS: usize = 10;
 pub const SIDES: [&str; 2] = ["true", "false"];
 /// The keys of a question.
 const KEYS: [&str; 3] = ["type", "instructions", "criteria"];
-/// How far the shares of a target may be from 1 in all.
+/// Largest distance from 1 of the sum of the shares of a target.
 const SHARES: f64 = 1e-3;
 
-/// What an answer is.
+/// Type of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum QuestionKind {
@@ -48,7 +48,7 @@ impl QuestionKind {
         }
     }
 
-    /// How sure an answer with these probabilities is, from 0 to 1.
+    /// Confidence of an answer with these probabilities, from 0 to 1.
     pub fn confidence(self, probabilities: &[f64]) -> Result<f64, CoreError> {
         match self {
             Self::YesNo | Self::Choice => choice_confidence(probabilities),
@@ -68,13 +68,13 @@ impl fmt::Display for QuestionKind {
     }
 }
 
-/// What is wrong with a question or target, and at which key.
+/// Fault of a question or target, and its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Invalid {
     /// Keys from the outermost to that of the value.
     pub path: Vec<String>,
     pub message: String,
-    /// Whether the value is not there.
+    /// `true` if the value is not there.
     pub missing: bool,
 }
 
@@ -88,7 +88,7 @@ impl Invalid {
         Self { missing: true, ..Self::at(path, format!("missing, expected {expected}")) }
     }
 
-    /// The same below `key`.
+    /// This fault below `key`.
     #[must_use]
     pub fn below(mut self, key: &str) -> Self {
         self.path.insert(0, key.to_owned());

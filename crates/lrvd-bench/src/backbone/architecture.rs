@@ -121,7 +121,7 @@ impl Architecture {
         }
     }
 
-    /// How this kind of model is asked for the classes of `goal`: in words, or by a head and not at all.
+    /// Wording by which this kind of model is asked for the classes of `goal`; `None` where a head answers.
     pub(crate) fn wording(
         &self,
         given: &WordingSettings,
@@ -237,7 +237,7 @@ impl Architecture {
         }
     }
 
-    /// How the questions of a task become what this kind of model reads, to be answered by `labels`.
+    /// Questions of a task in the form that this kind of model reads, to be answered by `labels`.
     pub(crate) fn task_questions<'a>(
         &self,
         tokenizer: &'a TextTokenizer,
@@ -321,7 +321,7 @@ impl ModelFacts for Architecture {
         QUESTION_LENGTH.min(self.sizes().positions)
     }
 
-    /// What the head reads by default: what the folder of an encoder says.
+    /// Pooling by default: the one that the folder of an encoder names.
     fn pooling(&self) -> Pooling {
         match self {
             Self::Deberta(config) => config.pooling,

@@ -322,7 +322,7 @@ fn is_commit(revision: &str) -> bool {
     revision.len() == 40 && revision.bytes().all(|digit| digit.is_ascii_hexdigit())
 }
 
-/// Whether `name` is a file's name and no path, hidden file or anything else.
+/// `true` if `name` is a file's name and no path, hidden file or anything else.
 fn is_plain(name: &str) -> bool {
     let usual = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
     (1..=LONGEST).contains(&name.len()) && !name.starts_with('.') && name.chars().all(usual)

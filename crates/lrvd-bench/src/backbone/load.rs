@@ -25,7 +25,7 @@ use crate::settings::{BasePrecision, Config};
 use crate::task::Goal;
 use crate::text::quoted;
 
-/// What a folder says of generation, beside its configuration.
+/// File of a folder with settings of generation, beside its configuration.
 pub(crate) const GENERATION_FILE: &str = "generation_config.json";
 
 /// The branch of a repository that is taken where no revision is named.
@@ -95,7 +95,7 @@ impl Backbone {
         Ok(Self { location, architecture, tokenizer, hashes, files, has_head, shared: None })
     }
 
-    /// What the base has that a training with `config` does not use, one sentence each.
+    /// Parts of the base that a training with `config` does not use, one sentence each.
     pub(crate) fn notes(&self, config: &Config) -> Vec<String> {
         let keys = self.architecture.unrecognised();
         let keys = (!keys.is_empty())
@@ -192,7 +192,7 @@ impl Backbone {
         }
     }
 
-    /// The same, for several adapters: the models that are loaded from it share the memory of its weights.
+    /// This source for several adapters: the models that are loaded from it share the memory of its weights.
     pub(crate) fn shared(self) -> Self {
         Self { shared: Some(Mutex::default()), ..self }
     }
@@ -281,7 +281,7 @@ impl Backbone {
         anyhow!("model `{}`: {what} {why}", self.location.name)
     }
 
-    /// How the weights of this kind of model are held.
+    /// Precision of the weights of this kind of model.
     pub(crate) fn stored_as(&self, precision: BasePrecision) -> Result<Precision> {
         match (&self.architecture, precision) {
             (Architecture::Deberta(_), BasePrecision::Bf16 | BasePrecision::F16) => {
@@ -422,7 +422,7 @@ pub(crate) fn load_language_model(
 }
 
 /// A model that answers `task`, and the names of the parameters that the checkpoint did not have.
-/// What `head` leaves out of the checkpoint comes from `seed`. A language model answers by the logits of the
+/// Values that `head` leaves out of the checkpoint come from `seed`. A language model answers by the logits of the
 /// task's answer tokens, a number by a head like an encoder's, and texts by the logits of every next token.
 pub(crate) fn load_model(
     backbone: &Backbone,
@@ -479,7 +479,7 @@ pub(crate) struct ModelLocation {
     pub(crate) name: String,
     /// The folder, or the one GGUF file that holds all of it.
     pub(crate) folder: PathBuf,
-    /// What is to be known of files that may be missing in the hub's cache.
+    /// Remark on files that may be missing in the hub's cache.
     pub(crate) note: Option<String>,
 }
 

@@ -49,7 +49,7 @@ pub(crate) fn shipped(name: &str) -> Result<ModelLocation> {
     Ok(ModelLocation { name: format!("{name}{SHIPPED}"), folder: written?, note: None })
 }
 
-/// Where a reader finds the model at `location`: a shipped one in every program of this version.
+/// Public name of the model at `location`: a shipped one is in every program of this version.
 pub(crate) fn public_place(location: &ModelLocation) -> String {
     if location.name.ends_with(SHIPPED) {
         return "the program".to_owned();

@@ -20,11 +20,11 @@ use crate::task::Goal;
 pub struct TokenisedExample {
     pub ids: Vec<u32>,
     pub type_ids: Vec<u32>,
-    /// How many of the classes are answers to this one, from the first on; all of them if `None`.
+    /// Number of the classes that are answers to this one, from the first; all of them if `None`.
     pub choices: Option<usize>,
     /// Tokens of each choice or class, where these themselves are scored.
     pub scored: Option<Arc<[Vec<u32>]>>,
-    /// How many of the first tokens are those of every question about the same state; 0 where that saves nothing.
+    /// Number of first tokens that every question about the same state shares; 0 where that saves nothing.
     pub prefix: usize,
     pub answer: Answer,
     /// Hash of the row that it was read from; 0 of an example that was not read from one.
@@ -50,7 +50,7 @@ impl TokenisedExample {
         self.answer.label()?.class()
     }
 
-    /// How many tokens the model reads.
+    /// Number of tokens that the model reads.
     pub(crate) fn tokens(&self) -> usize {
         self.ids.len() + self.scored.iter().flat_map(|own| own.iter()).map(Vec::len).sum::<usize>()
     }
@@ -102,7 +102,7 @@ pub struct TokenExamples<'a> {
     pub smoothing: f64,
     /// Unit of numbers.
     pub unit: LabelUnit,
-    /// What has been read of the state that all examples are about.
+    /// Keys and values of the state that all examples are about.
     pub prefixes: Option<&'a Prefixes>,
     pub device: &'a Device,
     pub dtype: DType,
@@ -315,14 +315,14 @@ pub struct PreparedTask {
     pub validation_ids: Vec<String>,
     /// `true` if the validation examples were drawn from the rows of the training file.
     pub drawn_validation: bool,
-    /// Where the validation rows are in their files; none where they come from no file.
+    /// Places of the validation rows in their files; none where they come from no file.
     pub validation_places: Vec<At>,
     /// Unit of numbers in training.
     pub unit: LabelUnit,
     pub pad_id: u32,
     /// Tokens that stand for the classes, for a language model; empty for an encoder.
     pub answers: Vec<u32>,
-    /// What a reader of the results must know of the encoding, one sentence each.
+    /// Remarks on the encoding for a reader of the results, one sentence each.
     pub notes: Vec<String>,
 }
 
@@ -386,7 +386,7 @@ impl PreparedTask {
         })
     }
 
-    /// The same task with `share` of the training examples kept out of training, drawn by class and by `seed`.
+    /// A copy with `share` of the training examples kept out of training, drawn by class and by `seed`.
     #[must_use]
     pub fn holding_out(&self, share: f64, seed: u64) -> Self {
         let mut task = self.clone();

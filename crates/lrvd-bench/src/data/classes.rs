@@ -122,7 +122,7 @@ fn looks_like(a: &str, b: &str) -> bool {
     seen(a) == seen(b)
 }
 
-/// What `a` has where `b` has something else, as code points.
+/// First difference of `a` from `b`, as code points.
 fn difference(a: &str, b: &str) -> String {
     let [a, b] = [a, b].map(|text| text.chars().collect::<Vec<_>>());
     let start = a.iter().zip(&b).take_while(|(a, b)| a == b).count();

@@ -75,13 +75,13 @@ impl TextColumns {
         Self { choices: vec![choices], ..Self::new(text, Some(label)) }
     }
 
-    /// Those of the rows of decision models: `state`, `questions` and `targets`.
+    /// Columns of the rows of decision models: `state`, `questions` and `targets`.
     pub fn decisions() -> Self {
         let [text, questions, label] = DECISIONS.map(str::to_owned);
         Self { questions: Some(questions), ..Self::new(text, Some(label)) }
     }
 
-    /// The same columns, but for those that are given.
+    /// These columns, replaced by those that are given.
     #[must_use]
     pub fn with(
         self,
@@ -125,7 +125,7 @@ impl TextColumns {
         }
     }
 
-    /// Those that are read, and that of the rows' ids.
+    /// Names of the columns that are read, and of that of the rows' ids.
     pub(crate) fn names_with_id(&self) -> Vec<&str> {
         self.names().into_iter().chain([ID]).collect()
     }
@@ -172,7 +172,7 @@ impl LanguageColumns {
         }
     }
 
-    /// What is said of columns that have the names of another tool.
+    /// Remark on columns that have the names of another tool.
     fn note(&self) -> Option<String> {
         match self {
             Self::Chat { messages } if messages == CONVERSATIONS => Some(format!(

@@ -21,7 +21,7 @@ pub type TextRow = Example<Content, ()>;
 pub enum Content {
     Text {
         prompt: String,
-        /// What should follow; `None` where that is asked for.
+        /// The answer to be learnt; `None` where it is asked for.
         #[serde(skip_serializing_if = "Option::is_none")]
         completion: Option<String>,
     },
@@ -54,7 +54,7 @@ pub(super) const MEANT: [&str; 19] = [
 const SYSTEM: &str = "system";
 /// Turns before the instruction, in the layout of Alpaca: pairs of a question and its answer, which is learnt.
 const HISTORY: &str = "history";
-/// Whether an answer is learnt: 1 or 0 in the format of `OpenAI`, a truth value in that of axolotl.
+/// Keys that say if an answer is learnt: 1 or 0 in the format of `OpenAI`, a truth value in that of axolotl.
 const LEARNT: [&str; 2] = ["weight", "train"];
 
 /// The content of a row; a conversation needs JSON or parquet, or the columns of instructions. A key `system` is the first
@@ -190,7 +190,7 @@ fn conversation(rows: &mut Rows<'_>, row: &Row, column: &str) -> Result<Vec<Mess
     row.find(&[column])?.list("a list of messages")?.into_iter().map(message).collect()
 }
 
-/// What a key of [`LEARNT`] says of a message.
+/// Value of a key of [`LEARNT`] in a message.
 fn is_learnt(cell: &Cell<'_>, role: Role) -> Result<bool> {
     let learnt = match cell.value {
         Value::Null => role == Role::Assistant,

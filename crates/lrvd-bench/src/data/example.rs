@@ -71,7 +71,7 @@ impl Label {
     }
 }
 
-/// What a classifier reads: a text, a pair of texts, or a question with its choices. Texts are as in the file.
+/// Input of a classifier: a text, a pair of texts, or a question with its choices. Texts are as in the file.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Input {
     pub text: String,
@@ -80,7 +80,7 @@ pub struct Input {
     /// Possible answers to a question, of which the label is one; empty for a text, and for a question that is answered by
     /// true or false.
     pub choices: Vec<String>,
-    /// Whether the file numbers the choices, rather than to letter them.
+    /// `true` if the file numbers the choices, rather than to letter them.
     pub numbered: bool,
     /// Of a typed question, its type.
     pub kind: Option<QuestionKind>,
@@ -139,7 +139,7 @@ impl fmt::Display for SplitName {
     }
 }
 
-/// How far a split may be compared with published results.
+/// Limits of a comparison of a split with published results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Origin {
@@ -174,7 +174,7 @@ impl Origin {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Split<T = Example> {
     pub name: SplitName,
-    /// How far it may be compared with published results.
+    /// Limits of a comparison with published results.
     pub origin: Origin,
     pub files: Vec<SourceFile>,
     pub examples: Vec<T>,
@@ -225,7 +225,7 @@ pub struct Labelled {
 
 pub(crate) type SplitFiles = BTreeMap<String, BTreeMap<String, String>>;
 
-/// What a run learns from and is measured on: a task of the table, or a user's own files.
+/// Subject of a run: a task of the table, or a user's own files.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Dataset<T = Example, K = Labelled> {
     /// The task's, or that of the training file.
@@ -235,7 +235,7 @@ pub struct Dataset<T = Example, K = Labelled> {
     pub validation: Split<T>,
     /// Share of the rows of a user's file that is the validation split.
     pub validation_split: Option<f64>,
-    /// What a reader of the results must know of the data, one sentence each.
+    /// Remarks on the data for a reader of the results, one sentence each.
     pub notes: Vec<String>,
 }
 

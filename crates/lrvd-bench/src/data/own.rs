@@ -32,12 +32,12 @@ pub struct OwnFiles {
     /// Classes in id order; those of the training file, sorted, if `None`.
     pub labels: Option<Vec<String>>,
     pub regression: bool,
-    /// Whether options of a classifier alone are given besides.
+    /// `true` if options of a classifier alone are given besides.
     pub classifies: bool,
     /// The choice that every row of a table is, of which the classes are the options.
     pub instructions: Option<String>,
     pub reading: ReadOptions,
-    /// Whether it is an error that something is read and not used ([`Unused`](crate::Unused)).
+    /// `true` if something that is read and not used is an error ([`Unused`](crate::Unused)).
     pub strict: bool,
 }
 

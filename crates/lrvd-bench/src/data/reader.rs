@@ -31,7 +31,7 @@ pub struct Encoded {
     pub examples: Vec<TokenisedExample>,
     pub ids: Vec<String>,
     pub places: Vec<At>,
-    /// How many prompts lost something, by what it was.
+    /// Number of prompts that lost something, by kind of loss.
     pub cut: BTreeMap<Cut, usize>,
     /// Tokens of the longest of them, before anything was cut.
     pub longest: usize,
@@ -39,7 +39,7 @@ pub struct Encoded {
     pub left_out: usize,
 }
 
-/// Which kind of model reads the prompts.
+/// Kind of model that reads the prompts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InputForm {
     /// A decoder with a vocabulary head: `<s> prompt`, with `</s>` where the prompt set appends it. The answer is read
@@ -50,8 +50,8 @@ pub enum InputForm {
     Encoder,
 }
 
-/// How a model reads an example. Batches are padded on the right whatever the model: a causal model reads its answer at
-/// each row's last token, which never sees what stands behind it.
+/// Form in which a model reads an example. Batches are padded on the right whatever the model: a causal model reads its
+/// answer at each row's last token, which sees no later token.
 #[derive(Debug)]
 pub struct TextReader<'a> {
     tokenizer: &'a TextTokenizer,
@@ -82,7 +82,7 @@ enum Asked<'a> {
         form: QuestionForm,
         kind: InputForm,
         letters: usize,
-        /// Whether rows are a user's: trimmed, and answered by as many classes as they have choices. Those of a task are
+        /// `true` if rows are a user's: trimmed, and answered by as many classes as they have choices. Those of a task are
         /// read verbatim and answered by all labels.
         own: bool,
         tokens: BareTokens<'a>,
@@ -189,7 +189,7 @@ impl<'a> TextReader<'a> {
         Ok((TokenisedExample { ids, type_ids, choices, scored, prefix: 0, answer, row }, cut))
     }
 
-    /// How many of the first tokens of a prompt, `ids`, are those of every question about its state: up to the question or, if
+    /// Number of first tokens of a prompt, `ids`, that every question about its state shares: up to the question or, if
     /// something was `cut`, half of the longest length, so that questions of different lengths share them. 0 where they are too
     /// few to be worth a separate pass.
     pub(crate) fn shared(&self, input: &Input, ids: &[u32], cut: Cut) -> Result<usize> {
@@ -283,7 +283,7 @@ impl<'a> TextReader<'a> {
         Ok((ids, type_ids, cut))
     }
 
-    /// Whether the prompt set does not use this question, or it has more choices than there are labels.
+    /// `true` if the prompt set does not use this question, or it has more choices than there are labels.
     fn leaves_out(&self, input: &Input) -> bool {
         match &self.asked {
             Asked::Questions { form, letters, own: false, .. } => {
@@ -378,7 +378,7 @@ impl<'a> TextReader<'a> {
         }
     }
 
-    /// What a reader of the results must know of examples from `from`, one sentence each; they are of a training or of a
+    /// Remarks for a reader of the results on examples from `from`, one sentence each; they are of a training or of a
     /// command that reads data.
     pub(crate) fn notes(&self, encoded: &Encoded, from: &str, is_trained: bool) -> Vec<String> {
         let (rows, length, longest) = (encoded.examples.len(), self.max_length, encoded.longest);
@@ -463,7 +463,7 @@ fn split_labels(answers: &[AnswerToken]) -> Option<String> {
         .then(|| format!("labels are distinguished by parts of them: {}", each.join(", ")))
 }
 
-/// What a reader of the results must know if prompts of questions lost something: words for `cut`.
+/// Remark on prompts of questions that lost something: words for `cut`.
 fn lost(cut: Cut, kind: InputForm) -> &'static str {
     match (cut, kind) {
         (Cut::Right, InputForm::Decoder) => "their answer cue, wholly or in part",

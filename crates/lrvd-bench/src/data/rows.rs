@@ -5,7 +5,7 @@ use super::table::{BadRow, Row, SourceFile, Table};
 use crate::error::{Error, Result};
 use crate::unused::Unused;
 
-/// What is done about a row that cannot be used: a blank text, an unknown label, a broken line.
+/// Treatment of a row that cannot be used: a blank text, an unknown label, a broken line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 pub enum OnError {

@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::settings::PromptSet;
 use crate::text::quoted;
 
-/// What an input lost at the longest length.
+/// Part of an input that is lost at the longest length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Cut {
     Nothing,
@@ -63,7 +63,7 @@ impl<'a> BareTokens<'a> {
         Ok(Self { tokenizer, before, after })
     }
 
-    /// Whether `id` starts, ends, parts or fills texts.
+    /// `true` if `id` starts, ends, parts or fills texts.
     pub(crate) fn is_special(&self, id: u32) -> bool {
         is_special(self.tokenizer, id) && self.tokenizer.special_tokens().unk != Some(id)
     }

@@ -50,7 +50,7 @@ pub struct Wording {
 }
 
 impl Wording {
-    /// What `given` says, and where it does not: the wording of `task`, or for a user's own data a plain
+    /// The wording `given`; without one the wording of `task`, or for a user's own data a plain
     /// template and the names of the classes.
     pub fn resolve(
         given: &WordingSettings,
@@ -114,7 +114,7 @@ fn next(template: &str) -> Option<(usize, &'static str)> {
     [TEXT, PAIR].into_iter().filter_map(|name| Some((template.find(name)?, name))).min()
 }
 
-/// What is wrong with `template` for single texts or `pairs`.
+/// Checks `template` for single texts or `pairs`; the error says what is wrong.
 fn check(template: &str, pairs: bool) -> Result<(), String> {
     for (name, expected) in [(TEXT, 1), (PAIR, usize::from(pairs))] {
         let found = template.matches(name).count();
@@ -138,7 +138,7 @@ fn check(template: &str, pairs: bool) -> Result<(), String> {
 /// The digits that number choices in some files.
 pub(super) const DIGITS: [&str; 5] = ["1", "2", "3", "4", "5"];
 
-/// How a prompt set asks rows of one shape.
+/// Layout of the prompts of a set for rows of one shape.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Prompt {
@@ -146,7 +146,7 @@ pub struct Prompt {
     /// The words at the end of the prompt that ask for the answer; empty where there are none.
     #[serde(default)]
     pub cue: &'static str,
-    /// Whether an end-of-text token follows the prompt, so that the answer is read off its position.
+    /// `true` if an end-of-text token follows the prompt, so that the answer is read off its position.
     #[serde(default)]
     pub ends: bool,
     labels: Option<Vec<&'static str>>,
@@ -159,7 +159,7 @@ static PROMPTS: LazyLock<BTreeMap<String, BTreeMap<String, Prompt>>> = LazyLock:
         .unwrap_or_else(|error| unreachable!("prompts.toml: {error}"))
 });
 
-/// Whether a question has more options than there are letters.
+/// `true` if a question has more options than there are letters.
 pub(super) fn is_wide(input: &Input) -> bool {
     input.choices.len() > LETTERS.len()
 }
@@ -203,7 +203,7 @@ impl PromptSet {
         }
     }
 
-    /// Whether the item is used at all: `laplace` leaves out items with other than four choices.
+    /// `true` if the item is used: `laplace` leaves out items with other than four choices.
     pub fn uses(self, task: Task, input: &Input) -> bool {
         self.of(task).only.is_none_or(|choices| input.choices.len() == choices)
     }
@@ -222,7 +222,7 @@ impl PromptSet {
     }
 }
 
-/// How a question with choices is laid out, as the rows of a task are in the prompts of a family, and where its answer is read.
+/// Layout of a question with choices, as the rows of a task are in the prompts of a family, and the place of its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct QuestionForm {
@@ -234,12 +234,12 @@ pub struct QuestionForm {
 }
 
 impl QuestionForm {
-    /// How a user's own questions are asked.
+    /// Layout of a user's own questions.
     pub const fn own(readout: Readout) -> Self {
         Self { task: Task::ArcC, prompt: PromptSet::Clean, readout }
     }
 
-    /// How `prompt` asks the rows of `task`, by its labels; `None` where they have no choices.
+    /// Layout of the rows of `task` in `prompt`, by its labels; `None` where they have no choices.
     pub fn of(task: Task, prompt: PromptSet) -> Option<Self> {
         let readout = Readout::Letters;
         (!matches!(task.row().shape, Shape::Passage)).then_some(Self { task, prompt, readout })

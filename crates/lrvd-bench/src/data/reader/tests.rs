@@ -28,7 +28,7 @@ fn example(id: &str, input: Input, label: usize) -> Example {
     Example { id: id.into(), place, input, label: Label::Class(label) }
 }
 
-/// What a model reads of `examples`, as text, or the error.
+/// Text that a model reads of `examples`, or the error.
 fn read(reader: Result<TextReader<'_>>, examples: &[Example]) -> String {
     let read = || {
         let reader = reader?;

@@ -25,7 +25,7 @@ pub(super) struct Columnar {
     names: Arc<[String]>,
     /// Until the columns are chosen.
     reader: Option<SerializedFileReader<File>>,
-    /// Which of the columns are decoded, in ascending order, and their rows.
+    /// Columns that are decoded, in ascending order, and their rows.
     kept: Vec<usize>,
     rows: Option<RowIter<'static>>,
     number: usize,
@@ -125,8 +125,8 @@ fn class_labels(metadata: &str) -> BTreeMap<String, Vec<String>> {
     features.into_iter().flatten().filter_map(names).collect()
 }
 
-/// What a field is or has within that is no value here: an interval, which the record interface does not decode, or bytes,
-/// which need not be text.
+/// Kind of a field that is no value here, or has such a field within: an interval, which the record interface does not
+/// decode, or bytes, which need not be text.
 fn unreadable(field: &Type) -> Option<&'static str> {
     if field.is_group() {
         return field.get_fields().iter().find_map(|inner| unreadable(inner));
@@ -142,11 +142,11 @@ fn unreadable(field: &Type) -> Option<&'static str> {
 }
 
 thread_local! {
-    /// Whether this thread decodes, so that the panics on it are errors of a file, which the panic hook does not print.
+    /// `true` while this thread decodes, so that the panics on it are errors of a file, which the panic hook does not print.
     static DECODES: Cell<bool> = const { Cell::new(false) };
 }
 
-/// What `decode` returns. The decoder panics on some damaged files; that is an error of the file here.
+/// Result of `decode`. The decoder panics on some damaged files; that is an error of the file here.
 fn decoded<T>(file: &Path, decode: impl FnOnce() -> Result<T, ParquetError>) -> Result<T> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {

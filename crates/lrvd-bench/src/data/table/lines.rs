@@ -202,7 +202,7 @@ impl Read for Bounded {
     }
 }
 
-/// What may separate the fields of a row, the tab only where the file says so. The first of equals is taken.
+/// Possible separators of the fields of a row, the tab only where the file says so. The first of equals is taken.
 const SEPARATORS: [(u8, &str); 4] =
     [(b',', "comma"), (b';', "semicolon"), (b'|', "bar"), (b'\t', "tab")];
 

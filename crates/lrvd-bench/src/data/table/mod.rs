@@ -275,7 +275,7 @@ impl Table {
     }
 }
 
-/// Whether the first letter is that of an array.
+/// `true` if the first letter is that of an array.
 fn starts_array(bytes: &mut Box<dyn BufRead>) -> std::io::Result<bool> {
     let start = bytes.fill_buf()?;
     let start = start.strip_prefix(lines::BYTE_ORDER_MARK.as_bytes()).unwrap_or(start);

@@ -73,7 +73,7 @@ impl Source for std::vec::IntoIter<Row> {
 pub struct Row {
     pub(crate) place: Place,
     pub(super) names: Arc<[String]>,
-    /// Whether the names are those of this row alone, not of a header or schema.
+    /// `true` if the names are those of this row alone, not of a header or schema.
     pub(super) keyed: bool,
     pub(super) cells: Vec<Value>,
 }
