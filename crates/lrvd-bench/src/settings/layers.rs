@@ -83,8 +83,7 @@ impl Layers {
         })
     }
 
-    /// Applies `tables`, then a settings file, which must not name a preset, then assignments. The file's
-    /// table `cluster` is not about what is trained, and is read by `suite::Cluster`.
+    /// Applies `tables`, then a settings file, which must not name a preset, then assignments.
     pub fn apply(
         mut self,
         tables: &[toml::Table],
@@ -95,9 +94,7 @@ impl Layers {
             self.write("", table.clone().into(), Origin::File)?;
         }
         if let Some(file) = file {
-            let mut table = read_table(file)?;
-            table.remove("cluster");
-            self.write("", table.into(), Origin::File)?;
+            self.write("", read_table(file)?.into(), Origin::File)?;
         }
         assignments.iter().try_for_each(|assignment| self.assign(assignment))?;
         Ok(self)
@@ -397,7 +394,7 @@ mod tests {
             std::fs::write(&file, text).unwrap();
             Layers::over(&Preset::Default.config()).unwrap().apply(&[], Some(&file), &[]).map(drop)
         };
-        suite("[cluster]\nany = 1\n[wording]\ntemplate = \"{text}\"").unwrap();
+        suite("[wording]\ntemplate = \"{text}\"").unwrap();
         let error = suite("task = \"language\"").unwrap_err().to_string();
         assert!(error.starts_with("setting `task` cannot be "), "{error}");
     }

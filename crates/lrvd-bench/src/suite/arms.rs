@@ -21,8 +21,6 @@
 //! arms = ["w = 0.03", "LoRA"]     # the first less the second
 //! metrics = ["nll"]               # as in table-last.csv
 //! margin = 0.02                   # the claim is "not worse by 0.02" instead of "different"
-//!
-//! [cluster]                       # for `--cluster`, see `cluster`
 //! ```
 
 use std::path::Path;
@@ -31,9 +29,7 @@ use anyhow::{anyhow, bail};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::cluster::Cluster;
-use super::grid::{Profile, Suite, SuiteOptions};
-use super::runs::arm_folder;
+use super::grid::{Profile, Suite, SuiteOptions, arm_folder};
 use crate::error::{Error, Result};
 use crate::method::MethodName;
 use crate::report::Claim;
@@ -55,8 +51,6 @@ pub struct Arms {
     arm: Vec<Arm>,
     #[serde(default)]
     compare: Vec<Compare>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cluster: Option<Cluster>,
 }
 
 #[derive(Clone, Debug, Deserialize, Serialize)]

@@ -7,9 +7,8 @@ use anyhow::{Context as _, anyhow};
 use lrvd_burn::files::is_file;
 
 use super::arms::Arms;
-use super::plan::Plan;
-use super::prepare::now;
-use super::runs::arm_folder;
+use super::execute::now;
+use super::grid::{Plan, arm_folder};
 use crate::error::Result;
 use crate::io::{read_json, write_json_lines, write_text};
 use crate::record::{RankLine, Results, RunRecord, SCHEMA_VERSION, Tool};

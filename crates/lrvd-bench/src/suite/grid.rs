@@ -1,22 +1,42 @@
-//! The two suites, their defaults in each profile, and the options that change them.
+//! The grid of a suite: its defaults in each profile, the options that change them, the runs that follow, and the files of a
+//! plan.
+//!
+//! | file below `plan/` | content |
+//! |---|---|
+//! | `plan.json` | the [`Plan`]: experiments with their resolved settings, model, data |
+//! | `runs.jsonl` | one [`PlannedRun`] on each line, in the order of a single process |
+//! | `claims/` | claims of workers on runs, see `worker` |
+//! | `failed/` | errors of runs, one file each |
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
+use lrvd_burn::files::is_file;
 use lrvd_core::error::check_range;
+use minijinja::context;
+use minijinja::value::Serde;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::backbone::{self, Architecture, Backbone, ModelLocation, locate_model};
+use super::arms::Arms;
+use crate::backbone::{
+    self, Architecture, Backbone, ModelLocation, locate_config, locate_model,
+};
 use crate::data::{Wording, shipped};
 use crate::error::{Error, Result};
-use crate::method::MethodName;
+use crate::io::{
+    JsonLayout, create_dir, read_lines, read_versioned, sha256_text, write_json, write_json_lines,
+};
+use crate::memory::{PlannedMemory, Sizes};
+use crate::method::{MethodForm, MethodName};
+use crate::record::{ModelRecord, TaskData};
+use crate::run::{CLAIMS_DIR, RECORD_FILE, file_hashes};
 use crate::settings::{
     BasePrecision, Config, KlWeight, Layers, MethodSettings, ModelFacts as _, Preset,
 };
 use crate::task::Task;
-use crate::text::UnknownName;
+use crate::text::{UnknownName, grouped, templates};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -357,4 +377,517 @@ fn no_repeats<T: PartialEq>(
         }
     }
     Ok(())
+}
+
+/// Folder of the files of a plan, below the output folder.
+pub(super) const PLAN_DIR: &str = "plan";
+
+/// A run of a plan: a line of its manifest.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PlannedRun {
+    /// Place in the plan.
+    pub index: usize,
+    /// Hash of its resolved settings, data, task, arm, method and seed; its folder until data and weights are read.
+    pub id: String,
+    /// Place of its experiment in the plan.
+    #[serde(skip)]
+    pub experiment: usize,
+    pub arm: Option<String>,
+    pub task: Task,
+    pub method: MethodName,
+    pub seed: u64,
+    /// `true` if it is only a part of other rows.
+    #[serde(rename = "member")]
+    pub is_member: bool,
+    /// Ids of the runs that must be finished before it: the members of an ensemble, the runs whose ranks it receives.
+    pub needs: Vec<String>,
+    /// Optimizer steps, those of a refinement included; 0 for a row that is made from other runs.
+    pub steps: usize,
+    /// Estimated memory at the peak; 0 for a row that is made from other runs.
+    pub memory_gib: f64,
+    /// Folder below the output folder.
+    pub folder: PathBuf,
+}
+
+impl PlannedRun {
+    fn new(options: &SuiteOptions, (task, method): (Task, MethodName), seed: u64) -> Self {
+        let run = Self {
+            index: 0,
+            id: String::new(),
+            experiment: 0,
+            arm: options.arm.clone(),
+            task,
+            method,
+            seed,
+            is_member: false,
+            needs: Vec::new(),
+            steps: 0,
+            memory_gib: 0.0,
+            folder: PathBuf::new(),
+        };
+        run.named()
+    }
+
+    fn named(self) -> Self {
+        let kind = if self.is_member { "members" } else { "runs" };
+        let folder = self.arm.as_deref().map(arm_folder).unwrap_or_default();
+        let folder = folder.join(kind).join(self.task.name()).join(self.method.key());
+        let folder = folder.join(format!("seed-{}", self.seed));
+        Self { id: folder.display().to_string(), folder, ..self }
+    }
+
+    /// The members that this row is made of; empty for a separate run. Temperature scaling of the row is that of each member.
+    fn members(&self) -> Vec<Self> {
+        let MethodForm::Ensemble { member, members } = self.method.entry().form else {
+            return Vec::new();
+        };
+        let method = MethodName::from_name(member).unwrap_or(self.method);
+        let method = if self.method.is_tempered() { method.tempered() } else { method };
+        let member = |i: u64| {
+            let seed = MEMBER_SEEDS * self.seed + i;
+            Self { method, seed, is_member: true, ..self.clone() }.named()
+        };
+        (0..members as u64).map(member).collect()
+    }
+
+    pub fn label(&self) -> String {
+        let arm = self.arm.as_ref().map(|arm| format!("{arm} / ")).unwrap_or_default();
+        format!("{arm}{} / {} / seed {}", self.task.display_name(), self.method, self.seed)
+    }
+
+    /// `true` if it is made from the answers of the runs that it needs, without training.
+    pub(super) fn is_combined(&self) -> bool {
+        matches!(self.method.entry().form, MethodForm::Ensemble { .. })
+    }
+
+    pub(super) fn is_finished(&self, out: &Path) -> bool {
+        out.join(&self.folder).join(RECORD_FILE).is_file()
+    }
+
+    /// Folder of its experiment: the output folder `out`, or that of its arm.
+    pub(super) fn experiment_folder(&self, out: &Path) -> PathBuf {
+        self.arm.as_deref().map_or_else(|| out.to_owned(), |arm| out.join(arm_folder(arm)))
+    }
+
+    /// Sets steps and memory, which follow from the settings.
+    pub(super) fn measure(&mut self, config: &Config, sizes: &Sizes) -> Result<()> {
+        if !self.is_combined() {
+            let refinement = self.method.search(config).map_or(0, |search| search.refine_steps);
+            self.steps = config.steps + refinement;
+            self.memory_gib = sizes.memory(sizes.trained(self.method, None)?).total();
+        }
+        Ok(())
+    }
+}
+
+/// Matching of the profile. It belongs to the paper's first table; in other tables all methods have one rank.
+pub(super) fn matching(options: &SuiteOptions) -> Result<Option<Matching>> {
+    let first_table = |m: &MethodName| MethodName::FIRST_TABLE.contains(m);
+    let matching = options.suite.defaults(options.profile)?.matching;
+    Ok(matching.filter(|_| options.methods.iter().all(first_table)))
+}
+
+/// The runs of an experiment, task by task. With matched sizes, BayesLoRA comes first for every seed. The members of a row
+/// come before it, once.
+pub(super) fn experiment_runs(options: &SuiteOptions) -> Result<Vec<PlannedRun>> {
+    let mut methods = options.methods.clone();
+    if options.suite == Suite::Glue {
+        let first = MethodName::FIRST_TABLE;
+        let place = |m: &MethodName| first.iter().rev().position(|f| f == m);
+        methods.sort_by_key(|m| place(m).unwrap_or(first.len()));
+    }
+    let matching = matching(options)?;
+    let mut runs: Vec<PlannedRun> = Vec::new();
+    for &task in &options.tasks {
+        for &method in &methods {
+            let row = |&seed: &u64| PlannedRun::new(options, (task, method), seed);
+            let mut rows: Vec<PlannedRun> = options.seeds.iter().map(row).collect();
+            for row in &mut rows {
+                for member in row.members() {
+                    row.needs.push(member.id.clone());
+                    if runs.iter().all(|run| run.id != member.id) {
+                        runs.push(member);
+                    }
+                }
+                if let Some(matching) = matching {
+                    row.needs = matched(&runs, row, matching);
+                }
+            }
+            runs.extend(rows);
+        }
+    }
+    Ok(runs)
+}
+
+/// The runs whose learnt ranks `row` receives: that with its seed, or those of all seeds for their median.
+fn matched(runs: &[PlannedRun], row: &PlannedRun, matching: Matching) -> Vec<String> {
+    let learns_ranks = |method: MethodName| method.can().prunes && !method.can().budget;
+    if learns_ranks(row.method) {
+        return Vec::new();
+    }
+    let all_seeds = matching == Matching::MedianRank && !row.method.can().budget;
+    let is_source = |run: &&PlannedRun| {
+        run.task == row.task && learns_ranks(run.method) && (all_seeds || run.seed == row.seed)
+    };
+    runs.iter().filter(is_source).map(|run| run.id.clone()).collect()
+}
+
+/// The runs that `run` needs.
+pub(super) fn needed<'a>(
+    runs: &'a [PlannedRun],
+    run: &'a PlannedRun,
+) -> impl Iterator<Item = &'a PlannedRun> {
+    run.needs.iter().filter_map(|id| runs.iter().find(|other| other.id == *id))
+}
+
+pub(super) fn number(runs: &mut [PlannedRun]) {
+    for (index, run) in runs.iter_mut().enumerate() {
+        run.index = index;
+    }
+}
+
+/// Folder of an arm below the output folder: its name, in which a dash replaces all but letters, digits and points.
+pub(super) fn arm_folder(name: &str) -> PathBuf {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || c == '.' { c } else { '-' };
+    let name: String = name.to_lowercase().chars().map(plain).collect();
+    Path::new("arms").join(name)
+}
+
+pub(super) const SCHEMA: u32 = 3;
+const PLAN_FILE: &str = "plan.json";
+const RUNS_FILE: &str = "runs.jsonl";
+const ID_DIGITS: usize = 16;
+
+/// The options of every arm, or the only ones, resolved.
+pub(super) fn experiments(
+    options: &SuiteOptions,
+    arms: Option<&Arms>,
+) -> Result<Vec<SuiteOptions>> {
+    let all = arms.map_or_else(|| Ok(vec![options.clone()]), |arms| arms.experiments(options))?;
+    all.into_iter().map(|own| own.clone().resolved().map_err(|e| own.in_arm(e))).collect()
+}
+
+/// An arm, or the whole suite: everything that its runs have in common.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Experiment {
+    pub arm: Option<String>,
+    pub preset: String,
+    pub matching: Option<Matching>,
+    pub settings: Value,
+    pub config: Config,
+    pub data: BTreeMap<String, TaskData>,
+}
+
+impl Experiment {
+    /// Sets place, steps, memory and ids of its `runs`.
+    pub(super) fn complete(
+        &self,
+        runs: &mut [PlannedRun],
+        place: usize,
+        sizes: &Sizes,
+    ) -> Result<()> {
+        for run in &mut *runs {
+            run.experiment = place;
+            run.measure(&self.config, sizes)?;
+        }
+        self.identify(runs);
+        Ok(())
+    }
+
+    /// Replaces the provisional ids of its `runs` by hashes of everything that they depend on: the settings but the lists that may
+    /// grow, the files of their task, and not the places of files, which count by their content.
+    fn identify(&self, runs: &mut [PlannedRun]) {
+        let hash = |run: &PlannedRun| {
+            let mut settings = self.settings.clone();
+            if let Some(settings) = settings.as_object_mut() {
+                for other in ["tasks", "methods", "seeds", "model", "data_dir"] {
+                    settings.remove(other);
+                }
+                let files = json!(hashes(&self.settings, run.task));
+                settings.insert("data_files".to_owned(), files);
+            }
+            let PlannedRun { arm, task, method, seed, is_member, .. } = run;
+            let text = json!([settings, arm, task.name(), method, seed, is_member]).to_string();
+            sha256_text(&text)[..ID_DIGITS].to_owned()
+        };
+        let ids: BTreeMap<String, String> =
+            runs.iter().map(|run| (run.id.clone(), hash(run))).collect();
+        for run in runs {
+            for id in std::iter::once(&mut run.id).chain(&mut run.needs) {
+                if let Some(hash) = ids.get(id) {
+                    id.clone_from(hash);
+                }
+            }
+        }
+    }
+}
+
+/// Hashes of the files of `task`, in ascending order.
+pub(super) fn hashes(settings: &Value, task: Task) -> Vec<&str> {
+    file_hashes(&settings["data_files"][task.name()])
+}
+
+/// A whole sweep: everything that a worker needs to make any of its runs, and a report to describe them.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Plan {
+    pub(super) schema_version: u32,
+    pub(super) suite: Suite,
+    pub(super) profile: Profile,
+    pub(super) device: String,
+    /// Folder or repository; `None` for that of the profile.
+    pub(super) model: Option<String>,
+    /// `None` for the generated data in the output folder.
+    pub(super) data_dir: Option<PathBuf>,
+    pub(super) keep: bool,
+    pub(super) compare: Option<PathBuf>,
+    pub(super) command: String,
+    pub(super) git_revision: Option<String>,
+    pub(super) started_at: String,
+    pub(super) backbone: ModelRecord,
+    pub(super) arms: Option<Arms>,
+    pub(super) experiments: Vec<Experiment>,
+    #[serde(skip)]
+    pub runs: Vec<PlannedRun>,
+}
+
+impl Plan {
+    pub(super) fn write(&self, out: &Path) -> Result<()> {
+        let folder = out.join(PLAN_DIR);
+        create_dir(&folder.join(CLAIMS_DIR))?;
+        write_json(&folder.join(PLAN_FILE), self, JsonLayout::Pretty)?;
+        write_json_lines(&folder.join(RUNS_FILE), self.runs.iter())
+    }
+
+    /// The plan of the output folder `out`.
+    pub fn read(out: &Path) -> Result<Self> {
+        let folder = out.join(PLAN_DIR);
+        if !is_file(&folder.join(PLAN_FILE))? {
+            bail!(
+                "`{}` holds no plan; `lrvd bench glue --plan {0}` or `lrvd bench reasoning --plan {0}` writes one",
+                out.display()
+            );
+        }
+        let mut plan: Self = read_versioned(&folder.join(PLAN_FILE), SCHEMA)?;
+        let path = folder.join(RUNS_FILE);
+        for (place, run) in read_lines::<PlannedRun>(&path)?.into_iter().enumerate() {
+            let in_line =
+                |text: String| anyhow!("`{}`, line {}: {text}", path.display(), place + 1);
+            if run.index != place {
+                return Err(in_line(format!("expected index {place}, found {}", run.index)));
+            }
+            let is_own = |experiment: &Experiment| experiment.arm == run.arm;
+            let experiment = plan.experiments.iter().position(is_own);
+            let experiment = experiment.ok_or_else(|| in_line(format!("no arm {:?}", run.arm)))?;
+            let is_missing = |id: &&String| plan.runs.iter().all(|other| other.id != **id);
+            if let Some(id) = run.needs.iter().find(is_missing) {
+                return Err(in_line(format!("no run `{id}` before this one")));
+            }
+            plan.runs.push(PlannedRun { experiment, ..run });
+        }
+        Ok(plan)
+    }
+
+    /// The first run that `run` needs and that is not finished.
+    pub(super) fn missing<'a>(&'a self, out: &Path, run: &'a PlannedRun) -> Option<&'a PlannedRun> {
+        needed(&self.runs, run).find(|run| !run.is_finished(out))
+    }
+
+    /// Folder of the run that events call `label`, below the output folder.
+    pub fn folder_of(&self, label: &str) -> PathBuf {
+        let run = self.runs.iter().find(|run| run.label() == label);
+        run.map(|run| run.folder.clone()).unwrap_or_default()
+    }
+
+    /// Place of the run with this number or id.
+    pub fn find(&self, name: &str) -> Result<usize> {
+        let by_number = name.parse().ok().filter(|&index: &usize| index < self.runs.len());
+        by_number.or_else(|| self.runs.iter().position(|run| run.id == name)).ok_or_else(|| {
+            anyhow!(
+                "the plan has no run `{name}`: expected an index from 0 to {} or an id",
+                self.runs.len().saturating_sub(1)
+            )
+        })
+    }
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct DryRun {
+    pub suite: String,
+    pub profile: String,
+    pub device: String,
+    pub model: PlannedModel,
+    pub modules: usize,
+    /// Every method once, in the order of the tables.
+    pub methods: Vec<PlannedMethod>,
+    /// Estimated memory at the peak of the largest method.
+    pub memory: PlannedMemory,
+    pub runs: Vec<String>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub wording: BTreeMap<String, Wording>,
+    pub settings: Config,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct PlannedModel {
+    pub name: String,
+    pub layers: usize,
+    pub hidden: usize,
+    pub parameters: u64,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct PlannedMethod {
+    pub method: String,
+    /// Trained parameters before pruning; of an ensemble those of all members.
+    pub parameters: usize,
+    /// Trainings that no earlier row has made.
+    pub trainings: usize,
+    /// Optimizer steps of one of them, those of a refinement included.
+    pub steps: usize,
+}
+
+impl DryRun {
+    /// Plans `options` without data and weights. Reads the `config.json` of a named model, and nothing for the model of the
+    /// paper's profile.
+    pub fn new(options: SuiteOptions) -> Result<Self> {
+        let options = options.resolved()?;
+        let location = match (&options.model, options.profile) {
+            (Some(name), _) => Some(locate_config(name)?),
+            (None, Profile::Quick) => Some(options.suite.model(options.profile)?),
+            (None, Profile::Paper) => None,
+        };
+        let published = |name: &str| format!("{name}, sizes as published");
+        let (name, architecture) = match (location, options.suite) {
+            (Some(location), _) => (location.name, Architecture::read(&location.folder)?),
+            (None, Suite::Glue) => (published("DeBERTa-v3-base"), Architecture::deberta_v3_base()?),
+            (None, Suite::Reasoning) => (published("Llama-2-7B"), Architecture::llama_2_7b()?),
+        };
+        let config = options.config(&architecture)?;
+        let sizes = Sizes::new(&architecture, &config);
+        let mut runs = experiment_runs(&options)?;
+        for run in &mut runs {
+            run.measure(&config, &sizes)?;
+        }
+        let mut methods: Vec<PlannedMethod> = Vec::new();
+        let mut counted: Vec<&str> = Vec::new();
+        // Of one run: members of an ensemble are trained one after another.
+        let mut largest = 0;
+        for run in runs.iter().filter(|run| !run.is_member) {
+            let trained: Vec<&PlannedRun> =
+                if run.is_combined() { needed(&runs, run).collect() } else { vec![run] };
+            let parameters = trained.iter().map(|run| sizes.trained(run.method, None));
+            let parameters: Vec<usize> = parameters.collect::<Result<_>>()?;
+            largest = largest.max(parameters.iter().max().copied().unwrap_or(0));
+            let steps = trained.first().map_or(0, |run| run.steps);
+            let new = trained.iter().map(|run| run.id.as_str());
+            let new: Vec<&str> = new.filter(|id| !counted.contains(id)).collect();
+            let name = run.method.name();
+            match methods.iter_mut().find(|row| row.method == name) {
+                Some(row) => row.trainings += new.len(),
+                None => methods.push(PlannedMethod {
+                    method: name,
+                    parameters: parameters.iter().sum(),
+                    trainings: new.len(),
+                    steps,
+                }),
+            }
+            counted.extend(new);
+        }
+        let described = |run: &PlannedRun| {
+            let note = match run {
+                run if run.is_combined() => " (from other runs)",
+                run if run.is_member => " (member)",
+                _ => "",
+            };
+            run.label() + note
+        };
+        let backbone::Sizes { layers, hidden, .. } = architecture.sizes();
+        Ok(Self {
+            suite: options.suite.name().to_owned(),
+            profile: options.profile.name().to_owned(),
+            device: options.device.clone(),
+            modules: sizes.layers.len(),
+            methods,
+            memory: sizes.memory(largest),
+            runs: runs.iter().map(described).collect(),
+            wording: options.wordings(&config, &architecture)?,
+            model: PlannedModel { name, layers, hidden, parameters: architecture.parameters() },
+            settings: config,
+        })
+    }
+
+    pub fn render_text(&self) -> Result<String> {
+        let width = self.methods.iter().map(|row| row.method.len()).max().unwrap_or(0).max(6);
+        let head =
+            format!("{:width$}  {:>19}  trainings  steps each", "method", "parameters, at most");
+        let rows = self.methods.iter().map(|row| {
+            let count = grouped(row.parameters as u64, ',');
+            let steps = grouped(row.steps as u64, ',');
+            format!("{:width$}  {count:>19}  {:>9}  {steps:>10}", row.method, row.trainings)
+        });
+        let wording = |(task, own): (&String, &Wording)| format!("{task}: {}\n", own.describe());
+        let values = context! {
+            plan => Serde(self),
+            trainings => self.methods.iter().map(|row| row.trainings).sum::<usize>(),
+            steps => self.methods.iter().map(|row| row.trainings * row.steps).sum::<usize>(),
+            methods => std::iter::once(head).chain(rows).collect::<Vec<_>>(),
+            wordings => self.wording.iter().map(wording).collect::<String>(),
+        };
+        Ok(templates()?.render_str(include_str!("dry_run.txt.jinja"), values)?)
+    }
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct ArmsDryRun {
+    pub arms: Vec<(String, DryRun)>,
+}
+
+impl ArmsDryRun {
+    pub fn new(arms: &Arms, options: &SuiteOptions) -> Result<Self> {
+        let plan = |options: SuiteOptions| {
+            let plan = DryRun::new(options.clone()).map_err(|error| options.in_arm(error))?;
+            Ok((options.arm.unwrap_or_default(), plan))
+        };
+        let plans = arms.experiments(options)?.into_iter().map(plan);
+        Ok(Self { arms: plans.collect::<Result<_>>()? })
+    }
+
+    pub fn render_text(&self) -> String {
+        let runs = |plan: &DryRun| plan.runs.iter().map(|run| format!("  {run}")).collect();
+        let arm = |(name, plan): &(String, DryRun)| [vec![name.clone()], runs(plan)].concat();
+        self.arms.iter().flat_map(arm).map(|line| line + "\n").collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_come_from_the_run_with_the_same_seed_and_the_papers_rank_from_all() {
+        let all = MethodName::FIRST_TABLE;
+        let mixed = [MethodName::LORA, MethodName::BAYES_LORA, MethodName::LORA.tempered()];
+        // BayesLoRA, AdaLoRA and LoRA, with two seeds each.
+        let cases = [
+            (Profile::Quick, all, "[[], [], [0], [1], [0], [1]]"),
+            (Profile::Paper, all, "[[], [], [0], [1], [0, 1], [0, 1]]"),
+            (Profile::Quick, mixed, "[[], [], [], [], [], []]"),
+        ];
+        for (profile, methods, expected) in cases {
+            let options = SuiteOptions {
+                tasks: vec![Task::named_glue("sst2").unwrap()],
+                methods: methods.to_vec(),
+                seeds: vec![1, 2],
+                ..SuiteOptions::new(Suite::Glue, profile, "unused".into())
+            };
+            let mut runs = experiment_runs(&options).unwrap();
+            number(&mut runs);
+            let needs = |run| needed(&runs, run).map(|run| run.index).collect::<Vec<_>>();
+            let found: Vec<Vec<usize>> = runs.iter().map(needs).collect();
+            assert_eq!(format!("{found:?}"), expected, "{profile:?}");
+        }
+    }
 }

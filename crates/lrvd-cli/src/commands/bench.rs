@@ -3,18 +3,17 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::bail;
 use clap::{ArgAction, Args, Subcommand};
 use lrvd_bench::Result;
 use lrvd_bench::adapter::named_at;
 use lrvd_bench::method::MethodName;
 use lrvd_bench::suite::{
-    Arms, ArmsDryRun, Cluster, DEAD_AFTER, DryRun, Engine, Headline, Job, Plan, Profile, RunState,
-    RunStatus, Step, Suite, SuiteOptions, SuiteOutcome, Worker, WorkerName, WorkerOptions, collect,
-    planned_runs, run_suite, status, write_plan,
+    Arms, ArmsDryRun, DEAD_AFTER, DryRun, Headline, Profile, RunState, RunStatus, Step, Suite,
+    SuiteOptions, SuiteOutcome, Worker, WorkerName, WorkerOptions, collect, run_suite, status,
+    write_plan,
 };
 use lrvd_burn::files::{host_name, is_there};
 use serde_json::json;
@@ -129,17 +128,9 @@ pub(crate) struct SuiteArguments {
     /// Workers share the folder.
     #[arg(long, value_name = "DIR", conflicts_with = "out", help_heading = heading::CLUSTER)]
     pub(crate) plan: Option<PathBuf>,
-    /// Submit the planned runs as jobs.
-    ///
-    /// The settings are those of `[cluster]` in the file of `--config` or `--arms`.
-    #[arg(long, value_name = "ENGINE", requires = "plan", value_parser = args::one_of(&Engine::ALL, Engine::name), help_heading = heading::CLUSTER)]
-    pub(crate) cluster: Option<Engine>,
-    /// Template of the jobs instead of the engine's.
-    #[arg(long, value_name = "FILE", requires = "plan", help_heading = heading::CLUSTER, hide_short_help = true)]
-    pub(crate) template: Option<PathBuf>,
     /// Print runs, parameters, memory and settings without training.
     ///
-    /// With `--plan` the jobs that would be submitted are printed. The paper's model need not be installed.
+    /// The paper's model need not be installed.
     #[arg(long, help_heading = heading::OUTPUT)]
     pub(crate) dry_run: bool,
 }
@@ -201,7 +192,6 @@ fn suite(
     let dry_run = arguments.dry_run;
     let arms = arguments.arms.as_deref().map(Arms::read).transpose()?;
     let plans = arguments.plan.is_some();
-    let cluster = if plans { cluster(&arguments, arms.as_ref())? } else { None };
     if plans && arguments.device.is_automatic() {
         bail!(
             "`--device auto` is the device of this machine, and workers run elsewhere: name a device"
@@ -210,7 +200,7 @@ fn suite(
     let device = arguments.device.name(printer);
     let options = options(suite, device, arguments)?;
     if dry_run {
-        return describe(suite, options, arms.as_ref(), cluster, printer);
+        return describe(options, arms.as_ref(), printer);
     }
     let stop = run_flag(printer)?;
     let out = options.out.clone();
@@ -218,11 +208,14 @@ fn suite(
     if plans {
         let plan = write_plan(&options, arms.as_ref(), &mut *shown)?;
         drop(shown);
-        return planned(&plan, suite, cluster, &out, printer);
+        let place = out.display();
+        printer.note(&format!("{} runs are planned: {place}/plan/runs.jsonl", plan.runs.len()));
+        printer.note(&format!("`lrvd bench run --plan {place} --all` makes them"));
+        return Ok(ExitStatus::Done);
     }
     let folder = out.clone();
     let mut sink = Journal::new(shown, printer, move |_| folder.clone());
-    let worker = WorkerOptions::alone(worker_name(false));
+    let worker = WorkerOptions::alone(worker_name());
     let outcome =
         run_suite(&options, arms.as_ref(), worker, &stop, &mut |event| sink.event(event))?;
     drop(sink); // gives the screen back
@@ -239,30 +232,13 @@ fn suite(
     }
 }
 
-/// Prints the jobs that would be submitted, or what would be trained.
-fn describe(
-    suite: Suite,
-    options: SuiteOptions,
-    arms: Option<&Arms>,
-    cluster: Option<(Engine, Cluster)>,
-    printer: Printer,
-) -> Outcome {
-    match (cluster, arms) {
-        (Some((engine, cluster)), _) => {
-            let runs = planned_runs(&options, arms)?;
-            let jobs = cluster.jobs(engine, suite.name(), &options.out, &runs)?;
-            printer.report("bench jobs", &BTreeMap::from([("jobs", &jobs)]), |_| {
-                let shown = jobs.iter().map(|job| {
-                    let file = options.out.join(&job.file);
-                    format!("# {} {}\n{}", job.submit.join(" "), file.display(), job.text)
-                });
-                shown.collect::<Vec<_>>().join("\n")
-            })?;
-        }
-        (None, Some(arms)) => {
+/// Prints what would be trained.
+fn describe(options: SuiteOptions, arms: Option<&Arms>, printer: Printer) -> Outcome {
+    match arms {
+        Some(arms) => {
             printer.show(&ArmsDryRun::new(arms, &options)?, |plan| Ok(plan.render_text()))?;
         }
-        (None, None) => printer.show(&DryRun::new(options)?, |plan| {
+        None => printer.show(&DryRun::new(options)?, |plan| {
             Ok(format!(
                 "{}\n{}",
                 plan.render_text()?,
@@ -287,63 +263,13 @@ fn report(summary: &Headline, out: &Path, printer: Printer) -> Result<()> {
     Ok(())
 }
 
-/// Says what is planned, or submits it.
-fn planned(
-    plan: &Plan,
-    suite: Suite,
-    cluster: Option<(Engine, Cluster)>,
-    out: &Path,
-    printer: Printer,
-) -> Outcome {
-    let (runs, place) = (plan.runs.len(), out.display());
-    printer.note(&format!("{runs} runs are planned: {place}/plan/runs.jsonl"));
-    let Some((engine, cluster)) = cluster else {
-        printer.note(&format!("`lrvd bench run --plan {place}` makes them"));
-        return Ok(ExitStatus::Done);
-    };
-    let mut after: Option<String> = None;
-    for job in cluster.jobs(engine, suite.name(), out, &plan.runs)? {
-        let answer = submit(&job, &job.write(out)?, after.as_deref())?;
-        printer.data(&format!("{} runs: {answer}", job.runs))?;
-        // `sbatch --parsable` answers with the id, and with the cluster where there are several.
-        after = Some(answer.split(';').next().unwrap_or_default().to_owned());
-    }
-    printer.note(&format!("`lrvd bench status {place}` shows their state"));
-    Ok(ExitStatus::Done)
-}
-
-/// Submits a job, to start once the job `after` has ended; returns what the engine answers.
-fn submit(job: &Job, file: &Path, after: Option<&str>) -> Result<String> {
-    let (program, arguments) = job.submit.split_first().ok_or_else(|| anyhow!("no command"))?;
-    let mut command = Command::new(program);
-    command.args(arguments);
-    if let Some(after) = after {
-        command.arg(format!("--dependency=afterany:{after}"));
-    }
-    let output = command.arg(file).output().with_context(|| format!("cannot start `{program}`"))?;
-    if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        bail!("`{program}` did not take `{}`: {}", file.display(), said.trim_end());
-    }
-    Ok(String::from_utf8_lossy(&output.stdout).trim_end().to_owned())
-}
-
-/// The engine that the runs are submitted to, if any, with its settings.
-fn cluster(arguments: &SuiteArguments, arms: Option<&Arms>) -> Result<Option<(Engine, Cluster)>> {
-    let file = arguments.config.as_deref().map(Cluster::of_file).transpose()?.flatten();
-    let mut cluster = file.or_else(|| arms?.cluster.clone()).unwrap_or_default();
-    let engine = arguments.cluster.or(cluster.engine);
-    cluster.template = arguments.template.clone().or(cluster.template);
-    Ok(engine.map(|engine| (engine, cluster)))
-}
-
 fn work(arguments: RunArguments, global: GlobalArguments, printer: Printer) -> Outcome {
     let RunArguments { plan: out, index, all, alive } = arguments;
     let of_engine = ["SLURM_ARRAY_TASK_ID", "JOB_COMPLETION_INDEX"];
     let index = index.or_else(|| of_engine.into_iter().filter(|_| !all).find_map(variable));
     let stop = run_flag(printer)?;
     let options = WorkerOptions {
-        name: worker_name(index.is_some()),
+        name: worker_name(),
         dead_after: Duration::from_secs(alive.dead_after),
         continues: true,
     };
@@ -374,7 +300,7 @@ fn work(arguments: RunArguments, global: GlobalArguments, printer: Printer) -> O
 }
 
 fn show_status(out: &Path, dead_after: Duration, printer: Printer) -> Outcome {
-    let runs = status(out, worker_name(false), dead_after)?;
+    let runs = status(out, worker_name(), dead_after)?;
     let body = BTreeMap::from([("runs", &runs)]);
     printer.report_rows(
         "bench status",
@@ -407,17 +333,15 @@ fn state(state: RunState) -> String {
     json!(state).as_str().unwrap_or_default().to_owned()
 }
 
-/// This process, as its claims name it; `in_array` if it makes the run of a task of a job array.
-fn worker_name(in_array: bool) -> WorkerName {
+/// This process, as its claims name it.
+fn worker_name() -> WorkerName {
     let host = host_name().or_else(|| variable("HOSTNAME")).or_else(|| variable("COMPUTERNAME"));
     let host = host.map_or_else(|| "localhost".to_owned(), |host| host.trim().to_owned());
     // Hosts may share a name. Elsewhere than on Linux nothing better tells them apart.
     let kernel = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok();
     let kernel = kernel.or_else(|| Some(host.clone()));
     let starts = || variable("SLURM_RESTART_COUNT").and_then(|count| count.parse().ok());
-    let is_task = in_array && variable("SLURM_ARRAY_TASK_ID").is_some();
-    let job = variable("SLURM_JOB_ID").filter(|_| is_task);
-    let job = job.map(|id| (id, starts().unwrap_or(0)));
+    let job = variable("SLURM_JOB_ID").map(|id| (id, starts().unwrap_or(0)));
     WorkerName { host, kernel, process: std::process::id(), job }
 }
 
