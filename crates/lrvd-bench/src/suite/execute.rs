@@ -258,7 +258,6 @@ pub(super) fn now() -> String {
     now.format(&Rfc3339).unwrap_or_default()
 }
 
-
 pub(super) struct ReadyTask {
     pub task: Task,
     pub prepared: PreparedTask,

@@ -20,9 +20,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::arms::Arms;
-use crate::backbone::{
-    self, Architecture, Backbone, ModelLocation, locate_config, locate_model,
-};
+use crate::backbone::{self, Architecture, Backbone, ModelLocation, locate_config, locate_model};
 use crate::data::{Wording, shipped};
 use crate::error::{Error, Result};
 use crate::io::{
