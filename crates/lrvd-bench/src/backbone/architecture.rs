@@ -293,8 +293,7 @@ impl Architecture {
         let Sizes { layers: n, hidden: d, intermediate: wide, vocab, .. } = self.sizes();
         match self {
             Self::Deberta(config) => {
-                let widths = [[d, d], [d, d], [d, d], [d, d], [d, wide], [wide, d]];
-                let layers = config.family.layers().into_iter().zip(widths);
+                let layers = config.linear_layers().into_iter();
                 layers.map(|(name, [d_input, d_output])| (name, d_input, d_output, n)).collect()
             }
             Self::Llama(c) => {

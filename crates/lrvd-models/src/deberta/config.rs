@@ -301,6 +301,13 @@ impl DebertaConfig {
         self.position_biased_input.then_some(self.max_position_embeddings.saturating_sub(unused))
     }
 
+    /// Linear layers of an encoder layer: path in it, and widths of the input and of the output.
+    pub fn linear_layers(&self) -> Vec<(&'static str, [usize; 2])> {
+        let (d, wide) = (self.hidden_size, self.intermediate_size);
+        let widths = [[d, d], [d, d], [d, d], [d, d], [d, wide], [wide, d]];
+        self.family.spec().layers.into_iter().zip(widths).collect()
+    }
+
     /// Number of outputs of the classifier.
     pub fn num_labels(&self) -> usize {
         self.id2label.len()

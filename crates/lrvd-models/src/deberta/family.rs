@@ -39,8 +39,8 @@ pub(super) struct FamilySpec {
     architecture: &'static str,
     /// Start of the names of the encoder's parameters.
     prefix: &'static str,
-    /// Paths of query, key and value projections in an encoder layer.
-    projections: [&'static str; 3],
+    /// Paths in an encoder layer of the layers of [`ADAPTER_TARGETS`]; one that is several of them is named as often.
+    pub(super) layers: [&'static str; 6],
     head: [&'static str; 2],
     /// `true` if a position's row of the table is counted from the padding token.
     pub(super) shifts_positions: bool,
@@ -53,7 +53,14 @@ const BERT: FamilySpec = FamilySpec {
     model_type: "bert",
     architecture: "BertForSequenceClassification",
     prefix: "bert",
-    projections: ["attention.self.query", "attention.self.key", "attention.self.value"],
+    layers: [
+        "attention.self.query",
+        "attention.self.key",
+        "attention.self.value",
+        "attention.output.dense",
+        "intermediate.dense",
+        "output.dense",
+    ],
     head: ["bert.pooler.dense", "classifier"],
     shifts_positions: false,
     layer_norm_eps: 1e-12,
@@ -74,10 +81,13 @@ const SPECS: [FamilySpec; 4] = [
         model_type: "deberta-v2",
         architecture: "DebertaV2ForSequenceClassification",
         prefix: "deberta",
-        projections: [
+        layers: [
             "attention.self.query_proj",
             "attention.self.key_proj",
             "attention.self.value_proj",
+            "attention.output.dense",
+            "intermediate.dense",
+            "output.dense",
         ],
         head: ["pooler.dense", "classifier"],
         shifts_positions: false,
@@ -122,15 +132,7 @@ impl Family {
 
     /// The layers of [`ADAPTER_TARGETS`], in the same order, under the names of this family.
     pub fn adapter_targets(self) -> [&'static str; 6] {
-        let own = |path: &'static str| path.trim_start_matches("attention.self.");
-        self.layers().map(own)
-    }
-
-    /// Layers of [`ADAPTER_TARGETS`], by their path in an encoder layer.
-    pub fn layers(self) -> [&'static str; 6] {
-        let [query, key, value] = self.spec().projections;
-        let [.., attention, wide, output] = ADAPTER_TARGETS;
-        [query, key, value, attention, wide, output]
+        self.spec().layers.map(|path| path.trim_start_matches("attention.self."))
     }
 
     /// Paths of the layer before the classifier, which reads the first token, and of the classifier.
