@@ -3,18 +3,18 @@
 #
 #     slurm-test.sh LRVD        # what `cargo xtask slurm-test` calls
 #
-# One task of the array is killed and requeued, another is warned before its time limit, writes a checkpoint and requeues
-# itself; the report must be that of one process, times aside.
+# The workers are those of the script in `docs/guides/clusters.md`. One is killed and requeued, another is warned before its
+# time limit, writes a checkpoint and requeues itself; the report must be that of one process, times aside.
 set -euo pipefail
 
 lrvd=$1
+guide=$(dirname "$0")/../docs/guides/clusters.md
 # The grid, with dependencies: LoRA and AdaLoRA are given the ranks of BayesLoRA.
 grid=(bench glue --quiet --tasks cola --seeds 1,2 --steps 60
     --set evaluate_every=15 --set validation_rows=100 --set max_length=32)
-# Indices of the task that is killed and of the one that reaches its time limit: the first two of the second array, so
-# that both run at once.
-killed=2
-limited=3
+# Indices of the run whose worker is killed and of the one whose worker reaches its time limit: two that need no other.
+killed=0
+limited=1
 # After so many seconds something is wrong.
 patience=600
 
@@ -87,15 +87,18 @@ has_failed() {
     job "$1" | grep -q JobState=FAILED
 }
 
-# Sets `process` to the process of a run, once there is a checkpoint after its first step.
+was_restarted() {
+    job "$1" | grep -q 'Restarts=[1-9]'
+}
+
+# Sets `process` and `task` to the worker of a run and its job, once there is a checkpoint after its first step.
 has_checkpoint() {
     local line id run
     line=$(sed -n "$(($1 + 1))p" "$many/plan/runs.jsonl")
     id=$(sed -E 's/.*"id":"([^"]*)".*/\1/' <<<"$line")
     run=$(sed -E 's/.*"folder":"([^"]*)".*/\1/' <<<"$line")
     compgen -G "$many/$run/checkpoints/step-*[1-9]*" >/dev/null || return
-    process=$(sed -nE 's/.*"process":([0-9]+).*/\1/p' "$many/plan/claims/$id.0" 2>/dev/null)
-    [[ -n $process ]]
+    read -r process task < <(sed -nE 's/.*"process":([0-9]+),"job":\["([0-9]+)".*/\1 \2/p' "$many/plan/claims/$id.0" 2>/dev/null)
 }
 
 # Whether SIGUSR1, number 10, waits for a process.
@@ -160,44 +163,37 @@ daemon "$folder/slurmd.out" slurmd -D -N node -f "$SLURM_CONF"
 wait_for is_idle
 say "Slurm answers"
 
-cat >"$folder/grid.toml" <<END
-[cluster]
-engine = "slurm"
-program = "$lrvd"
-at_once = 2
-cpus = 1
-END
-submitted=$("$lrvd" "${grid[@]}" --config "$folder/grid.toml" --plan "$many")
-echo "$submitted" >&2
-# The last line is `4 runs: ID`.
-array=${submitted##* }
+"$lrvd" "${grid[@]}" --plan "$many"
+# Without what this node does not have.
+sed -n '/^```bash$/,/^```$/{/^```/d;p}' "$guide" | sed -E -e '/^#SBATCH --(time|partition|gpus|mem)=/d' \
+    -e 's/(--array)=.*/\1=1-2/' -e 's/(--cpus-per-task)=.*/\1=1/' -e "s#/shared/glue#$many#" -e "s#^lrvd #$lrvd #" >"$folder/worker.sh"
+sbatch "$folder/worker.sh" >&2
 
 wait_for has_checkpoint "$limited"
-slow=$process
+slow=$process limited_task=$task
 # It does nothing until Slurm has sent its warning, for which it looks every half a minute.
 kill -s STOP "$slow"
 wait_for has_checkpoint "$killed"
+killed_task=$task
 kill -s KILL "$process"
-say "killed a task"
-scontrol update "JobId=${array}_$limited" TimeLimit=1
+say "killed a worker"
+scontrol update "JobId=$limited_task" TimeLimit=1
 say "set a time limit of one minute"
-wait_for has_failed "${array}_$killed"
-scontrol requeue "${array}_$killed"
-say "requeued the killed task"
+wait_for has_failed "$killed_task"
+scontrol requeue "$killed_task"
+say "requeued the killed worker"
 wait_for is_warned "$slow"
 kill -s CONT "$slow"
-say "Slurm warned the task before its time limit"
+say "Slurm warned the other worker before its time limit"
 
 # Meanwhile, the same in one process.
 "$lrvd" "${grid[@]}" --out "$one" >/dev/null
 say "made the same grid in one process"
 wait_for all_finished
 say "every run is finished"
-for task in "$killed" "$limited"; do
-    job "${array}_$task" | grep -q Restarts=1 || fail "task $task was not started twice: $(job "${array}_$task")"
-done
-log=$many/plan/logs/$limited.log
-grep -q "interrupted after a checkpoint" "$log" || fail "the task that reached its limit wrote no checkpoint: $(cat "$log")"
+wait_for was_restarted "$killed_task"
+wait_for was_restarted "$limited_task"
+grep -q "interrupted after a checkpoint" "$many"/plan/worker-*.log || fail "no worker wrote a checkpoint before its limit"
 "$lrvd" bench collect --quiet "$many" >/dev/null
 results "$one" >"$folder/expected"
 results "$many" >"$folder/found"
