@@ -1,5 +1,7 @@
 //! Evaluation: predictions at the posterior mean and at Monte Carlo draws, metrics, selective prediction, ranks.
 
+mod by_class;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
@@ -28,6 +30,9 @@ use crate::record::{
 };
 use crate::settings::Config;
 use crate::task::Metric;
+
+pub(crate) use by_class::{class_report, class_reports, confusion, residuals};
+pub use by_class::{Confusion, Residual};
 
 /// What training, fitting and answering need beside the model.
 #[derive(Clone, Copy)]

@@ -17,6 +17,7 @@ use crate::data::batch::{LabelUnit, TokenisedExample};
 use crate::data::{Columns, Data, Dataset, InputLayout, PreparedTask, Wording};
 use crate::data_check::LengthStats;
 use crate::error::Result;
+use crate::eval::class_report;
 use crate::io::{JsonLayout, write_json};
 use crate::language;
 use crate::memory::PlannedMemory;
@@ -221,6 +222,10 @@ pub fn train(
             sink(&Event::Note(text));
         }
         finished.record.fitted.extend(intervals.fitted());
+        let at_mean = finished.kept_answers().get(&0);
+        let thresholds = thresholds.of(0, context.task.labels);
+        let classes = at_mean.map(|scored| class_report(scored, context.task, &thresholds));
+        finished.record.classes = classes.transpose()?.flatten();
         Ok(())
     })?;
     Ok(TrainOutcome { record, adapter, checkpoint })

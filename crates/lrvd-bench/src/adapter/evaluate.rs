@@ -19,9 +19,12 @@ use crate::data::{
     labelled_row, load, read_labelled,
 };
 use crate::error::{Error, Result};
-use crate::eval::{Scored, measures, score_draws, score_labels, targets};
-use crate::method::softened;
-use crate::record::{Metrics, Reliability};
+use crate::eval::{
+    Confusion, Residual, Scored, class_reports, confusion, measures, residuals, score_draws,
+    score_labels, targets,
+};
+use crate::method::{LabelThresholds, softened};
+use crate::record::{ClassReport, Metrics, Reliability};
 use crate::task::{Goal, Task};
 use crate::text::quoted;
 use crate::unused::Unused;
@@ -32,6 +35,8 @@ pub struct Evaluation {
     pub(super) task: PreparedTask,
     /// Of typed questions, the type of each row.
     pub(super) kinds: Vec<Option<QuestionKind>>,
+    /// Of several labels.
+    pub(super) thresholds: LabelThresholds,
 }
 
 impl Evaluation {
@@ -51,6 +56,25 @@ impl Evaluation {
 
     pub fn measures(&self) -> (BTreeMap<u32, Metrics>, BTreeMap<u32, Reliability>) {
         measures(&self.scored)
+    }
+
+    /// Scores of every class by number of draws; empty of a model that has no classes.
+    pub fn classes(&self) -> Result<BTreeMap<u32, ClassReport>> {
+        class_reports(&self.scored, &self.task, &self.thresholds)
+    }
+
+    /// Rows by label and answer, by number of draws; empty of a model that does not answer by one of its classes.
+    pub fn confusion(&self) -> Result<BTreeMap<u32, Confusion>> {
+        let of = |(&draws, scored): (&u32, &Scored)| {
+            Ok(confusion(scored, &self.task)?.map(|cells| (draws, cells)))
+        };
+        self.scored.iter().filter_map(|scored| of(scored).transpose()).collect()
+    }
+
+    /// The largest residuals of numbers by number of draws, the largest first; empty of another model.
+    pub fn residuals(&self) -> BTreeMap<u32, Vec<Residual>> {
+        let all = self.scored.iter().map(|(&draws, scored)| (draws, residuals(scored, &self.task)));
+        all.filter(|(_, found)| !found.is_empty()).collect()
     }
 
     /// Writes a line for each row, with its place in the file.
@@ -133,7 +157,7 @@ pub fn evaluate(
         }
         Ok(answers)
     })?;
-    Ok(Evaluation { scored, task, kinds })
+    Ok(Evaluation { scored, task, kinds, thresholds: info.thresholds.clone() })
 }
 
 /// `r2` of predicted `scores` with its standard error, null where the targets do not define it, and with intervals their

@@ -36,6 +36,7 @@ use crate::error::{Kind, Result};
 use crate::eval::score_tokens;
 use crate::io::read_unique;
 use crate::language::{LanguageReader, encoded, places};
+use crate::method::LabelThresholds;
 use crate::settings::BasePrecision;
 use crate::task::Goal;
 use crate::unused::Unused;
@@ -292,7 +293,7 @@ impl SavedLanguageModel {
             let inputs = Inputs { batch_size, draws, ..Inputs::new(&examples) };
             score_tokens(token_answers(&self.model, &inputs)?, count)
         })?;
-        Ok((Evaluation { scored, task, kinds: Vec::new() }, notes))
+        Ok((Evaluation { scored, task, kinds: Vec::new(), thresholds: LabelThresholds::default() }, notes))
     }
 
     /// Continues `prompts`, of which the first is number `first` among all that are asked: what is drawn for a prompt does

@@ -11,6 +11,7 @@ use lrvd_burn::train::{Choice, RankEvent};
 use lrvd_core::metrics::{ReliabilityDiagram, ece_floor};
 use serde::{Deserialize, Serialize};
 
+use super::classes::ClassReport;
 use super::real;
 
 pub const SCHEMA_VERSION: u32 = 5;
@@ -159,6 +160,9 @@ pub struct RunRecord {
     /// The number of directions that held-out training rows showed to be enough, of a search for ranks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub choice: Option<Choice>,
+    /// Scores of every class of the kept model on the validation rows at the posterior mean, of `lrvd train`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub classes: Option<ClassReport>,
     /// By set and number of posterior draws.
     pub ood: BTreeMap<String, BTreeMap<u32, OodRecord>>,
 }

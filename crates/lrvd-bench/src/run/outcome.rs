@@ -36,14 +36,25 @@ pub(crate) struct Finished {
     pub answers: ByDraws<Scored>,
     /// Those of the last checkpoint.
     pub temperatures: Temperatures,
-    /// Those of the best one, where the settings keep it.
-    pub best: Option<Temperatures>,
+    /// The best checkpoint, where the settings keep it and it is not the last one.
+    pub best: Option<Best>,
+}
+
+/// Answers of the best checkpoint to the validation split, by number of draws, and its temperatures.
+pub(crate) struct Best {
+    answers: ByDraws<Scored>,
+    temperatures: Temperatures,
 }
 
 impl Finished {
-    /// Those of the checkpoint that the settings keep.
+    /// Temperatures of the checkpoint that the settings keep.
     pub(crate) fn kept(&self) -> &Temperatures {
-        self.best.as_ref().unwrap_or(&self.temperatures)
+        self.best.as_ref().map_or(&self.temperatures, |best| &best.temperatures)
+    }
+
+    /// Its answers to the validation split, by number of draws.
+    pub(crate) fn kept_answers(&self) -> &ByDraws<Scored> {
+        self.best.as_ref().map_or(&self.answers, |best| &best.answers)
     }
 }
 
@@ -80,7 +91,7 @@ pub(super) fn record(
         }
         context.fitted(|data| Temperatures::fit(&**method, model, data, &draws))
     };
-    let (temperatures, mut kept) = (tempered(&state.model)?, None);
+    let (temperatures, mut kept) = (tempered(&state.model)?, None::<Best>);
     let answering = (&**method, &temperatures);
     let (path, removed) = (folder.join(LAST_PREDICTIONS), &state.journal.removed);
     let last = Candidate { model: &state.model, step: state.done, ranks, removed };
@@ -100,8 +111,8 @@ pub(super) fn record(
             let own = tempered(model)?;
             let (step, ranks, removed) = (info.step, info.ranks.clone(), &info.removed);
             let best = Candidate { model, step, ranks, removed };
-            let record = checkpoint(context, (&**method, &own), name, &best, &path)?.0;
-            kept = Some(own).filter(|_| keeps_best);
+            let (record, answers) = checkpoint(context, (&**method, &own), name, &best, &path)?;
+            kept = keeps_best.then_some(Best { answers, temperatures: own });
             Some(record)
         }
         None => None,
@@ -137,11 +148,12 @@ pub(super) fn record(
         fitted: fitted
             .values
             .into_iter()
-            .chain(kept.as_ref().unwrap_or(&temperatures).fitted())
+            .chain(kept.as_ref().map_or(&temperatures, |best| &best.temperatures).fitted())
             .collect(),
         history: history(context.config, name, journal.history),
         rank_events: journal.rank_events,
         choice: journal.choice,
+        classes: None,
         ood: BTreeMap::new(),
     };
     Ok(Finished { record, answers, temperatures, best: kept })

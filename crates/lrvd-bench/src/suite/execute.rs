@@ -839,6 +839,7 @@ impl RunInput<'_> {
             history: Vec::new(),
             rank_events: Vec::new(),
             choice: None,
+            classes: None,
             method: self.run.method.name(),
             seed: self.run.seed,
             ..first.clone()

@@ -13,7 +13,8 @@ use lrvd_bench::adapter::{
 };
 use lrvd_bench::answers::QuestionKind;
 use lrvd_bench::data::{NamedTexts, ReadOptions, Split, read_texts};
-use lrvd_bench::record::{Metrics, Reliability};
+use lrvd_bench::eval::Residual;
+use lrvd_bench::record::{ClassReport, Metrics, Reliability};
 use lrvd_bench::task::Task;
 use lrvd_bench::{Result, Unused};
 use lrvd_burn::files::is_there;
@@ -87,8 +88,9 @@ pub(super) fn run(arguments: EvalArguments, printer: Printer) -> Outcome {
         "labels": classifier.info.goal.answers.names(),
         "seed": seed,
     });
-    let by_type = evaluation.by_type(RISK)?;
-    show(body, &evaluation, &by_type, printer)
+    // The answers that `lrvd predict` gives with the same option.
+    let shown = arguments.adapter.answers.draws.unwrap_or(0);
+    show(body, &evaluation, shown, printer)
 }
 
 /// Numbers of rows that the run of the model has used, with a note on them.
@@ -118,38 +120,83 @@ const RISK: f64 = 0.05;
 /// Metrics of typed questions by number of draws and type.
 type ByType = BTreeMap<u32, BTreeMap<QuestionKind, QuestionMetrics>>;
 
-/// Prints metrics by number of draws, those of typed questions also by type, and `body` beside them as JSON.
-fn show(mut body: Value, evaluation: &Evaluation, by_type: &ByType, printer: Printer) -> Outcome {
-    let (metrics, reliability) = evaluation.measures();
-    body["metrics"] = json!(metrics);
-    body["reliability"] = json!(reliability);
-    if !by_type.is_empty() {
-        body["questions"] = json!({ "risk": RISK, "types": by_type });
-    }
-    let rows = |_: &Value| rows(&metrics, &reliability, by_type);
-    printer.report_rows("eval", &body, rows, |_| {
-        let all = table::metrics(&metrics, &reliability);
-        if by_type.is_empty() {
-            return all;
-        }
-        format!("{all}\n\n{}", table::by_type(by_type, RISK))
-    })?;
-    Ok(ExitStatus::Done)
+/// What is measured of the answers, by number of draws.
+struct Measured {
+    metrics: BTreeMap<u32, Metrics>,
+    reliability: BTreeMap<u32, Reliability>,
+    /// Of typed questions.
+    types: ByType,
+    classes: BTreeMap<u32, ClassReport>,
+    residuals: BTreeMap<u32, Vec<Residual>>,
 }
 
-/// A row for each number of draws, and for each type of questions.
-fn rows(
-    metrics: &BTreeMap<u32, Metrics>,
-    reliability: &BTreeMap<u32, Reliability>,
-    by_type: &ByType,
-) -> Result<Vec<Row>> {
-    let all = Row::keyed("draws", metrics)?.into_iter().zip(metrics.keys());
-    let floor = |draws| reliability.get(draws).map(Reliability::floor);
-    let mut rows: Vec<Row> = all.map(|(row, draws)| row.with("ece_floor", floor(draws))).collect();
-    for (draws, types) in by_type {
-        rows.extend(Row::keyed("type", types)?.into_iter().map(|row| row.with("draws", *draws)));
+impl Measured {
+    fn of(evaluation: &Evaluation) -> Result<Self> {
+        let (metrics, reliability) = evaluation.measures();
+        let (types, classes) = (evaluation.by_type(RISK)?, evaluation.classes()?);
+        Ok(Self { metrics, reliability, types, classes, residuals: evaluation.residuals() })
     }
-    Ok(rows)
+
+    /// Adds what there is to the document.
+    fn fill(&self, body: &mut Value, evaluation: &Evaluation) -> Result<()> {
+        body["metrics"] = json!(self.metrics);
+        body["reliability"] = json!(self.reliability);
+        if !self.types.is_empty() {
+            body["questions"] = json!({ "risk": RISK, "types": self.types });
+        }
+        if !self.classes.is_empty() {
+            body["classes"] = json!(self.classes);
+        }
+        let confusion = evaluation.confusion()?;
+        if !confusion.is_empty() {
+            body["confusion"] = json!(confusion);
+        }
+        if !self.residuals.is_empty() {
+            body["residuals"] = json!(self.residuals);
+        }
+        Ok(())
+    }
+
+    /// A row for each number of draws, type of questions, class and listed residual.
+    fn rows(&self) -> Result<Vec<Row>> {
+        let all = Row::keyed("draws", &self.metrics)?.into_iter().zip(self.metrics.keys());
+        let floor = |draws| self.reliability.get(draws).map(Reliability::floor);
+        let mut rows: Vec<Row> =
+            all.map(|(row, draws)| row.with("ece_floor", floor(draws))).collect();
+        let own = |of: Vec<Row>, draws: u32| of.into_iter().map(move |row| row.with("draws", draws));
+        for (&draws, types) in &self.types {
+            rows.extend(own(Row::keyed("type", types)?, draws));
+        }
+        for (&draws, report) in &self.classes {
+            rows.extend(own(Row::each(&report.classes)?, draws));
+        }
+        for (&draws, residuals) in &self.residuals {
+            rows.extend(own(Row::each(residuals)?, draws));
+        }
+        Ok(rows)
+    }
+
+    /// Tables: metrics by number of draws, those of typed questions also by type, and classes or residuals by the answers of
+    /// `shown` draws.
+    fn tables(&self, shown: u32) -> String {
+        let mut parts = vec![table::metrics(&self.metrics, &self.reliability)];
+        if !self.types.is_empty() {
+            parts.push(table::by_type(&self.types, RISK));
+        }
+        parts.extend(self.classes.get(&shown).map(table::by_class));
+        parts.extend(self.residuals.get(&shown).map(|found| table::residuals(found)));
+        parts.join("\n\n")
+    }
+}
+
+/// Prints what is measured, and `body` beside it as JSON.
+fn show(mut body: Value, evaluation: &Evaluation, shown: usize, printer: Printer) -> Outcome {
+    let measured = Measured::of(evaluation)?;
+    measured.fill(&mut body, evaluation)?;
+    let shown = u32::try_from(shown)?;
+    let rows = |_: &Value| measured.rows();
+    printer.report_rows("eval", &body, rows, |_| measured.tables(shown))?;
+    Ok(ExitStatus::Done)
 }
 
 fn language(arguments: EvalArguments, printer: Printer) -> Outcome {
@@ -187,7 +234,7 @@ fn language(arguments: EvalArguments, printer: Printer) -> Outcome {
         "seen": seen,
         "seed": seed,
     });
-    show(body, &evaluation, &ByType::new(), printer)
+    show(body, &evaluation, draws, printer)
 }
 
 /// Writes the predictions, if the command line names a file for them.

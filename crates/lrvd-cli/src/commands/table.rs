@@ -6,7 +6,11 @@ use comfy_table::{CellAlignment, LineStyle, Table, TableStyle};
 use lrvd_bench::adapter::QuestionMetrics;
 use lrvd_bench::answers::QuestionKind;
 use lrvd_bench::decimals;
-use lrvd_bench::record::{Metrics, Reliability};
+use lrvd_bench::data::At;
+use lrvd_bench::eval::Residual;
+use lrvd_bench::record::{
+    AverageRecord, ClassRecord, ClassReport, ConfusedRecord, Metrics, Reliability,
+};
 
 /// One rule below the header.
 const STYLE: TableStyle =
@@ -108,6 +112,70 @@ pub(super) fn by_type(
         first.into_iter().chain(values).chain(last).collect()
     });
     table(&header, rows.collect())
+}
+
+/// More classes than this are not all listed.
+const MANY_CLASSES: usize = 20;
+
+/// Scores of the classes, of many those with the smallest F1, and the classes that are taken for each other most.
+pub(super) fn by_class(report: &ClassReport) -> String {
+    let ClassReport { classes, macro_average, weighted_average, confused } = report;
+    let mut listed: Vec<&ClassRecord> = classes.iter().collect();
+    if classes.len() > MANY_CLASSES {
+        // A class that does not occur has no F1.
+        listed.retain(|class| class.f1.is_some());
+        listed.sort_by(|a, b| a.f1.unwrap_or(1.0).total_cmp(&b.f1.unwrap_or(1.0)));
+        listed.truncate(MANY_CLASSES);
+    }
+    let digits = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |v| decimals(v, 4));
+    let row = |name: &str, [precision, recall, f1]: [Option<f64>; 3], rows: u64| {
+        let scores = [precision, recall, f1].map(digits);
+        let ends = (name.to_owned(), count(rows as usize));
+        std::iter::once(ends.0).chain(scores).chain([ends.1]).collect::<Vec<_>>()
+    };
+    let support = classes.iter().map(|class| class.support).sum();
+    let mut rows: Vec<Vec<String>> = listed
+        .iter()
+        .map(|class| row(&class.class, [class.precision, class.recall, class.f1], class.support))
+        .collect();
+    for (name, AverageRecord { precision, recall, f1 }) in
+        [("mean of the classes", macro_average), ("weighted by rows", weighted_average)]
+    {
+        rows.push(row(name, [precision, recall, f1].map(|&score| Some(score)), support));
+    }
+    let mut parts = vec![table(&["class", "precision", "recall", "F1", "rows"], rows)];
+    if listed.len() < classes.len() {
+        parts.push(format!(
+            "{} of {} classes, with the smallest F1; `--format csv` and `--format json` have all",
+            listed.len(),
+            classes.len()
+        ));
+    }
+    if !confused.is_empty() {
+        let row = |cell: &ConfusedRecord| {
+            let share = format!("{:.1} %", 100.0 * cell.share);
+            vec![cell.label.clone(), cell.answer.clone(), count(cell.count as usize), share]
+        };
+        let header = ["label", "answered", "rows", "of the label"];
+        parts.push(format!("\n{}", words(&header, confused.iter().map(row).collect())));
+    }
+    parts.join("\n")
+}
+
+/// The rows whose numbers are missed most.
+pub(super) fn residuals(found: &[Residual]) -> String {
+    let row = |residual: &Residual| {
+        let place = match residual.at {
+            Some(At::Line(line)) => format!("line {line}"),
+            Some(At::Row(row)) => format!("row {row}"),
+            None => residual.id.clone(),
+        };
+        let Residual { label, predicted, residual, .. } = residual;
+        let numbers = [label, predicted, residual].map(|number| decimals(*number, 4));
+        std::iter::once(place).chain(numbers).collect()
+    };
+    let header = ["largest residuals", "label", "predicted", "residual"];
+    table(&header, found.iter().map(row).collect())
 }
 
 /// `1234567` as `1 234 567`.

@@ -149,6 +149,9 @@ pub(super) fn run(arguments: TrainArguments, global: GlobalArguments, printer: P
                 let saved =
                     Adapter::open(&adapter, &OpenOptions::default(), &device::open("cpu")?)?;
                 printer.data(&sizes(chosen, start, &inspect_adapter(&saved)?))?;
+                if let Some(classes) = &record.classes {
+                    printer.data(&format!("\n{}", table::by_class(classes)))?;
+                }
             }
         }
     }

@@ -1,6 +1,7 @@
 //! Predictions of several labels at once, each of them there or not, and the threshold of a label.
 
 use super::NLL_FLOOR;
+use super::outcomes::{ClassScores, Outcome};
 use crate::error::{
     Error, at_least_one_row, check_all_in, check_at_least, check_range, check_same_length,
 };
@@ -31,25 +32,6 @@ pub struct LabelSetMetrics {
     pub brier: f64,
 }
 
-/// True positives, and labels that are given or there.
-#[derive(Clone, Copy, Default)]
-struct Counts {
-    hits: usize,
-    occurrences: usize,
-}
-
-impl Counts {
-    fn add(&mut self, given: bool, present: bool) {
-        self.hits += usize::from(given && present);
-        self.occurrences += usize::from(given) + usize::from(present);
-    }
-
-    fn f1(self) -> Option<f64> {
-        let occurs = self.occurrences > 0;
-        occurs.then(|| (2 * self.hits) as f64 / self.occurrences as f64)
-    }
-}
-
 impl LabelSetMetrics {
     /// `probabilities` and `present` are `[rows, labels]`. A label is given from its entry of `thresholds` on.
     ///
@@ -57,36 +39,53 @@ impl LabelSetMetrics {
     ///
     /// No label or row, lengths that differ, and a probability outside 0 to 1.
     pub fn new(probabilities: &[f64], thresholds: &[f64], present: &[bool]) -> Result<Self, Error> {
-        let labels = thresholds.len();
-        check_at_least("thresholds", labels, 1)?;
-        check_same_length("present", present.len(), "probabilities", probabilities.len())?;
-        check_all_in("probabilities", probabilities, 0.0, 1.0)?;
-        let rows = at_least_one_row("probabilities", probabilities.len(), "labels", labels)?;
-        let (mut all, mut each) = (Counts::default(), vec![Counts::default(); labels]);
-        let (mut exact, mut nll, mut brier) = (0, 0.0, 0.0);
+        let each = Self::outcomes(probabilities, thresholds, present)?;
+        let (labels, mut exact) = (thresholds.len(), 0);
+        let (mut nll, mut brier) = (0.0, 0.0);
         for (row, present) in probabilities.chunks(labels).zip(present.chunks(labels)) {
             let mut is_exact = true;
-            for (((&p, &present), &threshold), counts) in
-                row.iter().zip(present).zip(thresholds).zip(&mut each)
-            {
-                let given = p >= threshold;
-                is_exact &= given == present;
-                all.add(given, present);
-                counts.add(given, present);
+            for ((&p, &present), &threshold) in row.iter().zip(present).zip(thresholds) {
+                is_exact &= (p >= threshold) == present;
                 nll -= if present { p } else { 1.0 - p }.max(NLL_FLOOR).ln();
                 brier += (p - f64::from(present)).powi(2);
             }
             exact += u32::from(is_exact);
         }
-        let found: Vec<f64> = each.into_iter().filter_map(Counts::f1).collect();
-        let n = rows as f64;
+        let all = each.iter().fold(Outcome::default(), |all, label| Outcome {
+            given: all.given + label.given,
+            present: all.present + label.present,
+            hits: all.hits + label.hits,
+        });
+        let n = (probabilities.len() / labels) as f64;
         Ok(Self {
             subset_accuracy: f64::from(exact) / n,
-            micro_f1: all.f1().unwrap_or(0.0),
-            macro_f1: found.iter().sum::<f64>() / found.len().max(1) as f64,
+            micro_f1: all.f1(),
+            macro_f1: ClassScores::macro_average(&each).f1,
             nll: nll / n,
             brier: brier / n,
         })
+    }
+
+    /// The counts of every label, by the arguments of [`new`](Self::new), which has the errors.
+    pub fn outcomes(
+        probabilities: &[f64],
+        thresholds: &[f64],
+        present: &[bool],
+    ) -> Result<Vec<Outcome>, Error> {
+        let labels = thresholds.len();
+        check_at_least("thresholds", labels, 1)?;
+        check_same_length("present", present.len(), "probabilities", probabilities.len())?;
+        check_all_in("probabilities", probabilities, 0.0, 1.0)?;
+        at_least_one_row("probabilities", probabilities.len(), "labels", labels)?;
+        let mut each = vec![Outcome::default(); labels];
+        for (row, present) in probabilities.chunks(labels).zip(present.chunks(labels)) {
+            for (((p, &present), threshold), label) in
+                row.iter().zip(present).zip(thresholds).zip(&mut each)
+            {
+                label.add(p >= threshold, present);
+            }
+        }
+        Ok(each)
     }
 }
 

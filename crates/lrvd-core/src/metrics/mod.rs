@@ -6,6 +6,7 @@
 mod calibration;
 mod comparison;
 mod label_sets;
+mod outcomes;
 mod outliers;
 mod predictions;
 mod probability;
@@ -15,6 +16,7 @@ mod statistics;
 pub use calibration::{ReliabilityBin, ReliabilityDiagram, ece_floor};
 pub use comparison::{Difference, LEVEL, groups_p, holm, pseudo_values};
 pub use label_sets::{LabelSetMetrics, f1_threshold};
+pub use outcomes::{ClassScores, Outcome};
 pub use outliers::{ClassDistance, ClassMoments, conformal_p, conformal_radius};
 pub use predictions::{NLL_FLOOR, Predictions, Score};
 pub use probability::{

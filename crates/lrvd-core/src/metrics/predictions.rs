@@ -2,6 +2,7 @@
 
 use super::calibration::ReliabilityDiagram;
 use super::comparison::pseudo_values;
+use super::outcomes::{ClassScores, Outcome};
 use super::probability::{ROW_SUM_TOLERANCE, argmax, check_row_sum};
 use super::selective::RiskCoverage;
 use crate::error::{
@@ -156,16 +157,12 @@ impl<'a> Predictions<'a> {
     /// `F1 = 2TP / (2TP + FP + FN)` of class 1 of two, as in GLUE; 0 if it is neither predicted nor present.
     pub fn f1(&self) -> Result<f64, Error> {
         self.check_two_classes()?;
-        Ok(self.outcomes().0[1].f1())
+        Ok(self.outcomes()[1].f1())
     }
 
-    /// Unweighted mean of the F1 of every class against the rest, over the classes that are a label or a prediction; a class
-    /// that is neither has no F1 (0/0).
-    ///
-    /// Source: Opitz, Burst 2019, arXiv:1911.03347, equation 1; `f1_score(average="macro")` of scikit-learn, which averages over
-    /// the classes that occur.
+    /// F1 of [`ClassScores::macro_average`].
     pub fn macro_f1(&self) -> f64 {
-        self.outcomes().macro_f1()
+        ClassScores::macro_average(&self.outcomes()).f1
     }
 
     /// Matthews correlation of two classes, 0 if the denominator is 0.
@@ -175,7 +172,7 @@ impl<'a> Predictions<'a> {
     /// ```
     pub fn mcc(&self) -> Result<f64, Error> {
         self.check_two_classes()?;
-        Ok(self.outcomes().mcc())
+        Ok(mcc(&self.outcomes()))
     }
 
     /// [`pseudo_values`] of a score by row: their mean is the score.
@@ -186,7 +183,7 @@ impl<'a> Predictions<'a> {
     pub fn pseudo_values(&self, score: Score) -> Result<Vec<f64>, Error> {
         let predicted = self.predicted();
         let outcomes = |kept: &[usize]| {
-            Outcomes::new(self.n_classes, kept.iter().map(|&i| (predicted[i], self.labels[i])))
+            count(self.n_classes, kept.iter().map(|&i| (predicted[i], self.labels[i])))
         };
         if matches!(score, Score::F1 | Score::Matthews) {
             self.check_two_classes()?;
@@ -197,9 +194,9 @@ impl<'a> Predictions<'a> {
             kept.iter().map(|&i| (confidence[i], correct[i])).unzip()
         };
         pseudo_values(self.len(), |kept| match score {
-            Score::F1 => Ok(outcomes(kept).0[1].f1()),
-            Score::MacroF1 => Ok(outcomes(kept).macro_f1()),
-            Score::Matthews => Ok(outcomes(kept).mcc()),
+            Score::F1 => Ok(outcomes(kept)[1].f1()),
+            Score::MacroF1 => Ok(ClassScores::macro_average(&outcomes(kept)).f1),
+            Score::Matthews => Ok(mcc(&outcomes(kept))),
             Score::Ece => {
                 let (confidence, correct) = of_kept(kept);
                 Ok(ReliabilityDiagram::new(&confidence, &correct)?.ece())
@@ -215,9 +212,18 @@ impl<'a> Predictions<'a> {
         check_range("n_classes", self.n_classes, 2..=2)
     }
 
-    fn outcomes(&self) -> Outcomes {
-        let labels = self.labels.iter().copied();
-        Outcomes::new(self.n_classes, self.predicted().into_iter().zip(labels))
+    /// The counts of every class, each against the rest.
+    pub fn outcomes(&self) -> Vec<Outcome> {
+        count(self.n_classes, self.predicted().into_iter().zip(self.labels.iter().copied()))
+    }
+
+    /// Rows by label and most probable class, `[n_classes, n_classes]`, row-major.
+    pub fn confusion(&self) -> Vec<usize> {
+        let mut cells = vec![0; self.n_classes * self.n_classes];
+        for (predicted, label) in self.predicted().into_iter().zip(self.labels) {
+            cells[label * self.n_classes + predicted] += 1;
+        }
+        cells
     }
 
     fn rows(&self) -> impl Iterator<Item = &'a [f64]> {
@@ -235,51 +241,29 @@ impl<'a> Predictions<'a> {
     }
 }
 
-/// Outcomes by class.
-struct Outcomes(Vec<Outcome>);
-
-/// Counts of one class: predicted, the label, and both.
-#[derive(Clone, Copy, Default)]
-struct Outcome {
-    predicted: usize,
-    labels: usize,
-    hits: usize,
-}
-
-impl Outcomes {
-    /// Counts pairs `(predicted, label)`.
-    fn new(n_classes: usize, pairs: impl Iterator<Item = (usize, usize)>) -> Self {
-        let mut classes = vec![Outcome::default(); n_classes];
-        for (predicted, label) in pairs {
-            classes[predicted].predicted += 1;
-            classes[label].labels += 1;
-            classes[label].hits += usize::from(predicted == label);
+/// Counts pairs `(predicted, label)` by class.
+fn count(n_classes: usize, pairs: impl Iterator<Item = (usize, usize)>) -> Vec<Outcome> {
+    let mut classes = vec![Outcome::default(); n_classes];
+    for (predicted, label) in pairs {
+        if predicted == label {
+            classes[label].add(true, true);
+        } else {
+            classes[predicted].add(true, false);
+            classes[label].add(false, true);
         }
-        Self(classes)
     }
-
-    fn macro_f1(&self) -> f64 {
-        let occur = self.0.iter().filter(|class| class.predicted + class.labels > 0);
-        let (count, sum) = occur.fold((0, 0.0), |(n, sum), class| (n + 1, sum + class.f1()));
-        sum / f64::from(count)
-    }
-
-    fn mcc(&self) -> f64 {
-        let (negative, positive) = (self.0[0], self.0[1]);
-        let [tp, tn] = [positive, negative].map(|class| class.hits as f64);
-        let [fp, fn_] = [positive.predicted - positive.hits, positive.labels - positive.hits]
-            .map(|count| count as f64);
-        // Two roots, so that counts in the hundred thousands do not lose digits in the product of four.
-        let denominator = ((tp + fp) * (tn + fn_)).sqrt() * ((tp + fn_) * (tn + fp)).sqrt();
-        if denominator == 0.0 { 0.0 } else { (tp * tn - fp * fn_) / denominator }
-    }
+    classes
 }
 
-impl Outcome {
-    fn f1(self) -> f64 {
-        let denominator = self.predicted + self.labels;
-        if denominator == 0 { 0.0 } else { (2 * self.hits) as f64 / denominator as f64 }
-    }
+/// Matthews correlation of two classes.
+fn mcc(classes: &[Outcome]) -> f64 {
+    let (negative, positive) = (classes[0], classes[1]);
+    let [tp, tn] = [positive, negative].map(|class| class.hits as f64);
+    let [fp, fn_] =
+        [positive.given - positive.hits, positive.present - positive.hits].map(|count| count as f64);
+    // Two roots, so that counts in the hundred thousands do not lose digits in the product of four.
+    let denominator = ((tp + fp) * (tn + fn_)).sqrt() * ((tp + fn_) * (tn + fp)).sqrt();
+    if denominator == 0.0 { 0.0 } else { (tp * tn - fp * fn_) / denominator }
 }
 
 #[cfg(test)]
