@@ -31,8 +31,8 @@ use crate::record::{
 use crate::settings::Config;
 use crate::task::Metric;
 
-pub(crate) use by_class::{class_report, class_reports, confusion, residuals};
 pub use by_class::{Confusion, Residual};
+pub(crate) use by_class::{class_report, class_reports, confusion, residuals};
 
 /// What training, fitting and answering need beside the model.
 #[derive(Clone, Copy)]

@@ -293,7 +293,10 @@ impl SavedLanguageModel {
             let inputs = Inputs { batch_size, draws, ..Inputs::new(&examples) };
             score_tokens(token_answers(&self.model, &inputs)?, count)
         })?;
-        Ok((Evaluation { scored, task, kinds: Vec::new(), thresholds: LabelThresholds::default() }, notes))
+        Ok((
+            Evaluation { scored, task, kinds: Vec::new(), thresholds: LabelThresholds::default() },
+            notes,
+        ))
     }
 
     /// Continues `prompts`, of which the first is number `first` among all that are asked: what is drawn for a prompt does

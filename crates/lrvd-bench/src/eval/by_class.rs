@@ -42,7 +42,8 @@ fn names(answers: &AnswerSpace) -> Option<Vec<String>> {
 
 /// Rows of `task` by label and answer, `None` of a task that has no classes, or several labels for a row.
 pub(crate) fn confusion(scored: &Scored, task: &PreparedTask) -> Result<Option<Confusion>> {
-    if names(&task.goal.answers).is_none() || matches!(task.goal.answers, AnswerSpace::Labels { .. })
+    if names(&task.goal.answers).is_none()
+        || matches!(task.goal.answers, AnswerSpace::Labels { .. })
     {
         return Ok(None);
     }
@@ -145,8 +146,8 @@ pub(crate) fn residuals(scored: &Scored, task: &PreparedTask) -> Vec<Residual> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::batch::TokenisedExample;
     use crate::data::Label;
+    use crate::data::batch::TokenisedExample;
     use crate::eval::score_draws;
     use crate::task::Goal;
     use lrvd_burn::train::Prediction;

@@ -163,7 +163,8 @@ impl Measured {
         let floor = |draws| self.reliability.get(draws).map(Reliability::floor);
         let mut rows: Vec<Row> =
             all.map(|(row, draws)| row.with("ece_floor", floor(draws))).collect();
-        let own = |of: Vec<Row>, draws: u32| of.into_iter().map(move |row| row.with("draws", draws));
+        let own =
+            |of: Vec<Row>, draws: u32| of.into_iter().map(move |row| row.with("draws", draws));
         for (&draws, types) in &self.types {
             rows.extend(own(Row::keyed("type", types)?, draws));
         }

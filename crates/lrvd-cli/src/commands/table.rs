@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use comfy_table::{CellAlignment, LineStyle, Table, TableStyle};
 use lrvd_bench::adapter::QuestionMetrics;
 use lrvd_bench::answers::QuestionKind;
-use lrvd_bench::decimals;
 use lrvd_bench::data::At;
+use lrvd_bench::decimals;
 use lrvd_bench::eval::Residual;
 use lrvd_bench::record::{
     AverageRecord, ClassRecord, ClassReport, ConfusedRecord, Metrics, Reliability,

@@ -116,7 +116,8 @@ mod tests {
             assert_eq!((found.present, found.occurs()), (support, class != 3));
         }
         let average = ClassScores::macro_average(&classes);
-        let expected = [0.391_666_666_666_666_66, 0.541_666_666_666_666_6, 0.434_523_809_523_809_53];
+        let expected =
+            [0.391_666_666_666_666_66, 0.541_666_666_666_666_6, 0.434_523_809_523_809_53];
         assert!(is_close(average, expected), "{average:?}");
         assert!((average.f1 - predictions.macro_f1()).abs() < ROUNDING);
         let average = ClassScores::weighted_average(&classes);
@@ -139,9 +140,15 @@ mod tests {
             assert!(is_close(classes[label].scores(), expected), "{label}: {classes:?}");
         }
         let average = ClassScores::macro_average(&classes);
-        assert!(is_close(average, [0.555_555_555_555_555_5, 0.444_444_444_444_444_4, 0.488_888_888_888_888_9]));
+        assert!(is_close(
+            average,
+            [0.555_555_555_555_555_5, 0.444_444_444_444_444_4, 0.488_888_888_888_888_9]
+        ));
         let average = ClassScores::weighted_average(&classes);
-        assert!(is_close(average, [0.833_333_333_333_333_4, 0.666_666_666_666_666_6, 0.733_333_333_333_333_4]));
+        assert!(is_close(
+            average,
+            [0.833_333_333_333_333_4, 0.666_666_666_666_666_6, 0.733_333_333_333_333_4]
+        ));
         assert!(is_close(ClassScores::macro_average(&[]), [0.0; 3]));
         assert!(is_close(ClassScores::weighted_average(&[Outcome::default()]), [0.0; 3]));
     }

@@ -259,8 +259,8 @@ fn count(n_classes: usize, pairs: impl Iterator<Item = (usize, usize)>) -> Vec<O
 fn mcc(classes: &[Outcome]) -> f64 {
     let (negative, positive) = (classes[0], classes[1]);
     let [tp, tn] = [positive, negative].map(|class| class.hits as f64);
-    let [fp, fn_] =
-        [positive.given - positive.hits, positive.present - positive.hits].map(|count| count as f64);
+    let [fp, fn_] = [positive.given - positive.hits, positive.present - positive.hits]
+        .map(|count| count as f64);
     // Two roots, so that counts in the hundred thousands do not lose digits in the product of four.
     let denominator = ((tp + fp) * (tn + fn_)).sqrt() * ((tp + fn_) * (tn + fp)).sqrt();
     if denominator == 0.0 { 0.0 } else { (tp * tn - fp * fn_) / denominator }
