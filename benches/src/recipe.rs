@@ -182,7 +182,7 @@ pub fn estimated_memory(task: &Task) -> Result<f64, Box<dyn Error>> {
     let sizes = [("batch_size", batch), ("evaluation_batch_size", batch), ("max_length", length)];
     let sizes = sizes.into_iter().chain([("initial_rank", rank)]);
     options.set = sizes.map(|(key, value)| format!("{key}={value}")).collect();
-    Ok(DryRun::new(options)?.memory.total() * f64::from(1 << 30))
+    Ok(DryRun::of(&options, None)?[0].memory.total() * f64::from(1 << 30))
 }
 
 /// Times and last loss of a run.

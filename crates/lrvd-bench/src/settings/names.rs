@@ -10,7 +10,8 @@ use super::table::settings;
 use crate::answers::Readout;
 use crate::text::UnknownName;
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Preset {
     /// Trained whole, cut by held-out rows and refined with sampling and the exact KL; last checkpoint.
     #[default]

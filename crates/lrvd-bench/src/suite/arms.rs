@@ -177,7 +177,7 @@ impl Arms {
 
 #[cfg(test)]
 mod tests {
-    use super::super::ArmsDryRun;
+    use super::super::DryRun;
     use super::*;
 
     #[test]
@@ -190,15 +190,15 @@ mod tests {
             let reasoning = path.ends_with("table-4.toml");
             let suite = if reasoning { Suite::Reasoning } else { Suite::Glue };
             let options = SuiteOptions::new(suite, Profile::Quick, "unused".into());
-            let plan = ArmsDryRun::new(&arms, &options).unwrap();
+            let plans = DryRun::of(&options, Some(&arms)).unwrap();
             let tasks = if reasoning { 6 } else { 1 };
-            let ranks: Vec<_> = plan.arms.iter().map(|arm| arm.1.settings.initial_rank).collect();
+            let ranks: Vec<_> = plans.iter().map(|plan| plan.settings.initial_rank).collect();
             assert!(!reasoning || ranks == [8, 8, 12, 14, 16, 20], "{ranks:?}");
-            for (name, plan) in &plan.arms {
+            for plan in &plans {
                 let settings = &plan.settings;
                 let lengths = (settings.steps, settings.train_rows, settings.evaluate_every);
                 let quick = lengths == (1000, Some(8000), 1000);
-                assert!(reasoning || quick, "{} {name}: {lengths:?}", path.display());
+                assert!(reasoning || quick, "{} {:?}: {lengths:?}", path.display(), plan.arm);
                 assert_eq!(plan.runs.len(), tasks * arms.seeds.len());
             }
         }

@@ -44,12 +44,12 @@ pub struct Headline {
 /// Writes `results.json`, tables and report of the plan in `out`, and of each arm.
 pub fn collect(out: &Path) -> Result<SuiteOutcome> {
     let plan = Plan::read(out)?;
-    let published = plan.compare.as_deref().map(Published::read).transpose()?;
+    let published = plan.options().compare.as_deref().map(Published::read).transpose()?;
     let planned = plan.runs.iter().filter(|run| !run.is_member).count();
     let mut whole: Option<(Results, RowScores)> = None;
     for (place, experiment) in plan.experiments.iter().enumerate() {
         let (mut results, mut rows) = experiment_results(&plan, place, out)?;
-        let Some(arm) = &experiment.arm else {
+        let Some(arm) = &experiment.options.arm else {
             whole = Some((results, rows));
             continue;
         };
@@ -82,9 +82,10 @@ pub fn collect(out: &Path) -> Result<SuiteOutcome> {
     let complete = finished == planned;
     results.notes = notes(complete);
     if let Some(arms) = &plan.arms {
-        results.config = arms.settings(plan.suite);
+        let suite = plan.options().suite;
+        results.config = arms.settings(suite);
         "arms".clone_into(&mut results.profile);
-        arms.preset(plan.suite).clone_into(&mut results.preset);
+        arms.preset(suite).clone_into(&mut results.preset);
     }
     still_there(out)?;
     let claims = plan.arms.as_ref().map(Arms::claims).transpose()?;
@@ -96,6 +97,7 @@ pub fn collect(out: &Path) -> Result<SuiteOutcome> {
 /// The finished rows of an experiment, in the order of the plan.
 fn experiment_results(plan: &Plan, place: usize, out: &Path) -> Result<(Results, RowScores)> {
     let experiment = &plan.experiments[place];
+    let options = &experiment.options;
     let mut records = Vec::new();
     let mut scores = RowScores::default();
     let own = plan.runs.iter().filter(|run| run.experiment == place && !run.is_member);
@@ -120,16 +122,16 @@ fn experiment_results(plan: &Plan, place: usize, out: &Path) -> Result<(Results,
     let data = experiment.data.iter().filter(|(task, _)| is_reported(task));
     let results = Results {
         schema_version: SCHEMA_VERSION,
-        suite: plan.suite.name().to_owned(),
+        suite: options.suite.name().to_owned(),
         tool: Tool {
             name: "lrvd".to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            git_revision: plan.git_revision.clone(),
+            git_revision: options.git_revision.clone(),
         },
-        profile: plan.profile.name().to_owned(),
-        preset: experiment.preset.clone(),
-        command: plan.command.clone(),
-        device: plan.device.clone(),
+        profile: options.profile.name().to_owned(),
+        preset: options.preset.name().to_owned(),
+        command: options.command.clone(),
+        device: options.device.clone(),
         started_at: plan.started_at.clone(),
         finished_at: now(),
         config: experiment.settings.clone(),

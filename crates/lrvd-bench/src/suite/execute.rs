@@ -24,8 +24,8 @@ use time::format_description::well_known::Rfc3339;
 
 use super::arms::Arms;
 use super::grid::{
-    Experiment, Matching, Plan, PlannedRun, Profile, SCHEMA, Suite, SuiteOptions, experiment_runs,
-    experiments, matching, number, wording,
+    Experiment, Matching, Plan, PlannedRun, Profile, SCHEMA, Suite, SuiteOptions, experiments,
+    wording,
 };
 use crate::adapter::keep;
 use crate::answers::{AnswerSpace, LETTERS, Readout};
@@ -64,14 +64,10 @@ pub(super) struct Started {
     pub folder: OutputFolder,
 }
 
-pub(super) fn open_backbone(
-    suite: Suite,
-    profile: Profile,
-    model: Option<&str>,
-) -> Result<Backbone> {
-    Backbone::open(match model {
+pub(super) fn open_backbone(options: &SuiteOptions) -> Result<Backbone> {
+    Backbone::open(match &options.model {
         Some(name) => locate_model(name)?,
-        None => suite.model(profile)?,
+        None => options.suite.model(options.profile)?,
     })
 }
 
@@ -83,14 +79,12 @@ pub(super) fn start(
     device: Option<&Device>,
     sink: &mut dyn FnMut(&Event),
 ) -> Result<Started> {
-    let mut all = experiments(options, arms)?;
+    let all = experiments(options, arms)?;
     for own in &all {
         own.check_data(options.profile).map_err(|error| own.in_arm(error))?;
     }
     options.compare.as_deref().map(Published::read).transpose()?;
-    let profile = all[0].profile;
-    let model = all[0].model.clone();
-    let backbone = open_backbone(options.suite, profile, model.as_deref())?;
+    let backbone = open_backbone(&all[0])?;
     let config =
         |own: &SuiteOptions| own.config(&backbone.architecture).map_err(|error| own.in_arm(error));
     let configs = all.iter().map(config).collect::<Result<Vec<_>>>()?;
@@ -113,68 +107,49 @@ pub(super) fn start(
     let mut runs = Vec::new();
     let mut experiments = Vec::new();
     let mut folders = Vec::new();
-    for (place, (own, config)) in all.iter_mut().zip(configs).enumerate() {
-        if own.arm.is_some() {
-            own.data_dir = Some(data_dir.clone());
-        }
-        let own = &*own;
-        let in_arm = |error| own.in_arm(error);
-        if let Some(note) = without_adapter(own, &config) {
+    for (place, (options, config)) in all.into_iter().zip(configs).enumerate() {
+        let in_arm = |error| options.in_arm(error);
+        if let Some(note) = without_adapter(&options, &config) {
             sink(&Event::Note(note));
         }
         let read = |&task: &Task| {
-            let load = || load(task, &data_dir, &backbone, &config, own.profile);
+            let load = || load(task, &data_dir, &backbone, &config, options.profile);
             tasks.get(place, task, load).map_err(in_arm)
         };
-        let loaded = own.tasks.iter().map(read).collect::<Result<Vec<_>>>()?;
+        let loaded = options.tasks.iter().map(read).collect::<Result<Vec<_>>>()?;
         for (task, note) in loaded.iter().map(|found| (found.task, &found.data.note)) {
             if !note.is_empty() {
                 sink(&Event::Note(format!("{}: {note}", task.display_name())));
             }
         }
-        let mut own_runs = experiment_runs(own)?;
-        if let (Some(device), Some(task)) = (device, loaded.first()) {
-            check_methods(&config, &backbone, device, task, &own_runs).map_err(in_arm)?;
-        }
-        let mut settings = own.settings(&config, &backbone)?;
+        let mut settings = options.settings(&config, &backbone)?;
         settings["data_files"] = data_files(loaded.iter().map(AsRef::as_ref));
-        if own.arm.is_some() {
-            let folder = OutputFolder::look(&own.out, own.resume)?;
-            folder.check(&settings).map_err(in_arm)?;
+        let data = loaded.iter().map(|task| (task.task.name().to_owned(), task.data.clone()));
+        let data = data.collect();
+        let experiment = Experiment { options, settings, config, data };
+        let in_arm = |error| experiment.options.in_arm(error);
+        let sizes = Sizes::new(&backbone.architecture, &experiment.config);
+        let own_runs = experiment.runs(place, runs.len(), &sizes).map_err(in_arm)?;
+        if let (Some(device), Some(task)) = (device, loaded.first()) {
+            let config = &experiment.config;
+            check_methods(config, &backbone, device, task, &own_runs).map_err(in_arm)?;
+        }
+        if experiment.options.arm.is_some() {
+            let folder = OutputFolder::look(&experiment.options.out, experiment.options.resume)?;
+            folder.check(&experiment.settings).map_err(in_arm)?;
             folders.push(folder);
         } else {
-            whole = settings.clone();
+            whole = experiment.settings.clone();
         }
-        let data = loaded.iter().map(|task| (task.task.name().to_owned(), task.data.clone()));
-        let experiment = Experiment {
-            arm: own.arm.clone(),
-            preset: own.preset.name().to_owned(),
-            matching: matching(own)?,
-            settings,
-            data: data.collect(),
-            config,
-        };
-        let sizes = Sizes::new(&backbone.architecture, &experiment.config);
-        experiment.complete(&mut own_runs, place, &sizes).map_err(in_arm)?;
         runs.extend(own_runs);
         experiments.push(experiment);
     }
-    number(&mut runs);
     top.begin(&whole)?;
     top.warnings().into_iter().for_each(|text| sink(&Event::Note(text)));
     let mut places = folders.iter_mut().zip(&experiments);
     places.try_for_each(|(folder, experiment)| folder.begin(&experiment.settings))?;
     let plan = Plan {
         schema_version: SCHEMA,
-        suite: options.suite,
-        profile,
-        device: options.device.clone(),
-        model,
-        data_dir: options.data_dir.clone(),
-        keep: options.keep,
-        compare: options.compare.clone(),
-        command: options.command.clone(),
-        git_revision: options.git_revision.clone(),
         started_at,
         backbone: model_record(&backbone, &experiments[0].config),
         arms: arms.cloned(),
@@ -718,9 +693,9 @@ impl RunInput<'_> {
     /// The requested rank, by the [`Matching`] to the runs that this one needs.
     fn request(&self) -> Result<RankRequest> {
         let Self { run, backbone, .. } = *self;
-        let Experiment { config, matching, .. } = self.experiment();
+        let Experiment { config, options, .. } = self.experiment();
         let records = || self.needed.iter().map(|(_, record)| record);
-        let (Some(matching), Some(first)) = (matching, records().next()) else {
+        let (Some(matching), Some(first)) = (options.matching, records().next()) else {
             // Without matching: the usual half of the initial rank.
             return Ok(run.method.request(config.initial_rank, None));
         };
@@ -742,10 +717,10 @@ impl RunInput<'_> {
 
     /// Settings that describe the adapter of the run; `None` if it is not saved.
     fn saved_settings(&self) -> Result<Option<TrainSettings>> {
-        let Self { run, plan, backbone, .. } = *self;
+        let Self { run, backbone, .. } = *self;
         let task = self.task;
-        let config = &self.experiment().config;
-        if !plan.keep || !run.method.can().saved {
+        let Experiment { config, options, .. } = self.experiment();
+        if !options.keep || !run.method.can().saved {
             return Ok(None);
         }
         let goal = task.prepared.goal.clone();
@@ -767,7 +742,7 @@ impl RunInput<'_> {
             (rows, data),
             (run.method, None),
             run.seed,
-            &plan.device,
+            &options.device,
             config.clone(),
         );
         Ok(Some(settings))
@@ -775,7 +750,7 @@ impl RunInput<'_> {
 
     fn budget(&self, request: RankRequest) -> RankBudget {
         let can = self.run.method.can();
-        let matched = self.needed.first().zip(self.experiment().matching);
+        let matched = self.needed.first().zip(self.experiment().options.matching);
         let (requested, note) = match (request, matched) {
             (RankRequest::Average(rank), Some(((other, _), matching))) => {
                 let what = match matching {

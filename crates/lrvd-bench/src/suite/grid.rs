@@ -8,7 +8,7 @@
 //! | `claims/` | claims of workers on runs, see `worker` |
 //! | `failed/` | errors of runs, one file each |
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, anyhow, bail};
@@ -187,7 +187,9 @@ pub(super) const MEMBER_SEEDS: u64 = 1000;
 /// Largest seed, which keeps the seeds of members apart from each other and from values mixed into the higher bits.
 const MAX_SEED: u64 = (1 << 40) / MEMBER_SEEDS - 1;
 
-#[derive(Clone, Debug, Default, PartialEq)]
+/// What a suite or an arm of it runs, and how.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct SuiteOptions {
     /// Name of the arm; `None` for the whole suite.
     pub arm: Option<String>,
@@ -205,7 +207,9 @@ pub struct SuiteOptions {
     pub model: Option<String>,
     /// Folder of data; `None` means the shipped tasks (`quick`) or is an error (`paper`).
     pub data_dir: Option<PathBuf>,
+    #[serde(skip)]
     pub out: PathBuf,
+    #[serde(skip)]
     pub resume: bool,
     pub compare: Option<PathBuf>,
     /// `true` if trained adapters are saved with their records.
@@ -218,6 +222,8 @@ pub struct SuiteOptions {
     pub set: Vec<String>,
     pub command: String,
     pub git_revision: Option<String>,
+    /// Of the profile, in the paper's first table; in other tables all methods have one rank.
+    pub(super) matching: Option<Matching>,
 }
 
 impl SuiteOptions {
@@ -234,26 +240,34 @@ impl SuiteOptions {
     }
 
     /// Fills in the profile's defaults and rejects what appears twice.
-    pub fn resolved(mut self) -> Result<Self> {
-        let Defaults { tasks, read_tasks, methods, seeds, .. } =
-            self.suite.defaults(self.profile)?;
+    fn resolved(mut self) -> Result<Self> {
+        let defaults = self.suite.defaults(self.profile)?;
         if self.tasks.is_empty() {
-            self.tasks = read_tasks.filter(|_| self.data_dir.is_some()).unwrap_or(tasks);
+            let read = defaults.read_tasks.filter(|_| self.data_dir.is_some());
+            self.tasks = read.unwrap_or(defaults.tasks);
         }
         if self.seeds.is_empty() {
-            self.seeds = seeds;
+            self.seeds = defaults.seeds;
         }
         if self.methods.is_empty() {
             let all = || MethodName::all().chain([MethodName::LORA.tempered()]).collect();
-            self.methods = methods.unwrap_or_else(all);
+            self.methods = defaults.methods.unwrap_or_else(all);
         }
         self.methods.sort();
-        no_repeats("task", &self.tasks, |t| t.name().to_owned())?;
-        no_repeats("method", &self.methods, ToString::to_string)?;
-        no_repeats("seed", &self.seeds, ToString::to_string)?;
-        for &seed in &self.seeds {
-            check_range("seed", seed, 0..=MAX_SEED)?;
+        let is_first_table = self.methods.iter().all(|m| MethodName::FIRST_TABLE.contains(m));
+        self.matching = defaults.matching.filter(|_| is_first_table);
+        let names: [(_, Vec<String>); 3] = [
+            ("task", self.tasks.iter().map(ToString::to_string).collect()),
+            ("method", self.methods.iter().map(ToString::to_string).collect()),
+            ("seed", self.seeds.iter().map(ToString::to_string).collect()),
+        ];
+        for (kind, names) in names {
+            let repeated = |&(i, name): &(usize, &String)| names[..i].contains(name);
+            if let Some((_, name)) = names.iter().enumerate().find(repeated) {
+                bail!("{kind} `{name}` is given twice");
+            }
         }
+        self.seeds.iter().try_for_each(|&seed| check_range("seed", seed, 0..=MAX_SEED))?;
         Ok(self)
     }
 
@@ -364,19 +378,6 @@ pub(super) fn wording(
     architecture.wording(&config.wording, &task.goal(), Some(task), task.is_pair())
 }
 
-fn no_repeats<T: PartialEq>(
-    what: &'static str,
-    list: &[T],
-    name: impl Fn(&T) -> String,
-) -> Result<()> {
-    for (i, item) in list.iter().enumerate() {
-        if list[..i].contains(item) {
-            bail!("{what} `{}` is given twice", name(item));
-        }
-    }
-    Ok(())
-}
-
 /// Folder of the files of a plan, below the output folder.
 pub(super) const PLAN_DIR: &str = "plan";
 
@@ -402,6 +403,8 @@ pub struct PlannedRun {
     pub needs: Vec<String>,
     /// Optimizer steps, those of a refinement included; 0 for a row that is made from other runs.
     pub steps: usize,
+    /// Trained parameters before pruning; 0 for a row that is made from other runs.
+    pub parameters: usize,
     /// Estimated memory at the peak; 0 for a row that is made from other runs.
     pub memory_gib: f64,
     /// Folder below the output folder.
@@ -421,6 +424,7 @@ impl PlannedRun {
             is_member: false,
             needs: Vec::new(),
             steps: 0,
+            parameters: 0,
             memory_gib: 0.0,
             folder: PathBuf::new(),
         };
@@ -468,34 +472,27 @@ impl PlannedRun {
         self.arm.as_deref().map_or_else(|| out.to_owned(), |arm| out.join(arm_folder(arm)))
     }
 
-    /// Sets steps and memory, which follow from the settings.
-    pub(super) fn measure(&mut self, config: &Config, sizes: &Sizes) -> Result<()> {
+    /// Sets steps, parameters and memory, which follow from the settings.
+    fn measure(&mut self, config: &Config, sizes: &Sizes) -> Result<()> {
         if !self.is_combined() {
             let refinement = self.method.search(config).map_or(0, |search| search.refine_steps);
             self.steps = config.steps + refinement;
-            self.memory_gib = sizes.memory(sizes.trained(self.method, None)?).total();
+            self.parameters = sizes.trained(self.method, None)?;
+            self.memory_gib = sizes.memory(self.parameters).total();
         }
         Ok(())
     }
 }
 
-/// Matching of the profile. It belongs to the paper's first table; in other tables all methods have one rank.
-pub(super) fn matching(options: &SuiteOptions) -> Result<Option<Matching>> {
-    let first_table = |m: &MethodName| MethodName::FIRST_TABLE.contains(m);
-    let matching = options.suite.defaults(options.profile)?.matching;
-    Ok(matching.filter(|_| options.methods.iter().all(first_table)))
-}
-
 /// The runs of an experiment, task by task. With matched sizes, BayesLoRA comes first for every seed. The members of a row
 /// come before it, once.
-pub(super) fn experiment_runs(options: &SuiteOptions) -> Result<Vec<PlannedRun>> {
+pub(super) fn experiment_runs(options: &SuiteOptions) -> Vec<PlannedRun> {
     let mut methods = options.methods.clone();
     if options.suite == Suite::Glue {
         let first = MethodName::FIRST_TABLE;
         let place = |m: &MethodName| first.iter().rev().position(|f| f == m);
         methods.sort_by_key(|m| place(m).unwrap_or(first.len()));
     }
-    let matching = matching(options)?;
     let mut runs: Vec<PlannedRun> = Vec::new();
     for &task in &options.tasks {
         for &method in &methods {
@@ -508,14 +505,14 @@ pub(super) fn experiment_runs(options: &SuiteOptions) -> Result<Vec<PlannedRun>>
                         runs.push(member);
                     }
                 }
-                if let Some(matching) = matching {
+                if let Some(matching) = options.matching {
                     row.needs = matched(&runs, row, matching);
                 }
             }
             runs.extend(rows);
         }
     }
-    Ok(runs)
+    runs
 }
 
 /// The runs whose learnt ranks `row` receives: that with its seed, or those of all seeds for their median.
@@ -539,12 +536,6 @@ pub(super) fn needed<'a>(
     run.needs.iter().filter_map(|id| runs.iter().find(|other| other.id == *id))
 }
 
-pub(super) fn number(runs: &mut [PlannedRun]) {
-    for (index, run) in runs.iter_mut().enumerate() {
-        run.index = index;
-    }
-}
-
 /// Folder of an arm below the output folder: its name, in which a dash replaces all but letters, digits and points.
 pub(super) fn arm_folder(name: &str) -> PathBuf {
     let plain = |c: char| if c.is_ascii_alphanumeric() || c == '.' { c } else { '-' };
@@ -552,7 +543,7 @@ pub(super) fn arm_folder(name: &str) -> PathBuf {
     Path::new("arms").join(name)
 }
 
-pub(super) const SCHEMA: u32 = 3;
+pub(super) const SCHEMA: u32 = 4;
 const PLAN_FILE: &str = "plan.json";
 const RUNS_FILE: &str = "runs.jsonl";
 const ID_DIGITS: usize = 16;
@@ -570,28 +561,28 @@ pub(super) fn experiments(
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Experiment {
-    pub arm: Option<String>,
-    pub preset: String,
-    pub matching: Option<Matching>,
+    pub options: SuiteOptions,
     pub settings: Value,
     pub config: Config,
     pub data: BTreeMap<String, TaskData>,
 }
 
 impl Experiment {
-    /// Sets place, steps, memory and ids of its `runs`.
-    pub(super) fn complete(
+    /// Its runs in the plan: `place` is its own, and `index` that of the first run.
+    pub(super) fn runs(
         &self,
-        runs: &mut [PlannedRun],
         place: usize,
+        index: usize,
         sizes: &Sizes,
-    ) -> Result<()> {
-        for run in &mut *runs {
+    ) -> Result<Vec<PlannedRun>> {
+        let mut runs = experiment_runs(&self.options);
+        for (run, index) in runs.iter_mut().zip(index..) {
+            run.index = index;
             run.experiment = place;
             run.measure(&self.config, sizes)?;
         }
-        self.identify(runs);
-        Ok(())
+        self.identify(&mut runs);
+        Ok(runs)
     }
 
     /// Replaces the provisional ids of its `runs` by hashes of everything that they depend on: the settings but the lists that may
@@ -632,17 +623,6 @@ pub(super) fn hashes(settings: &Value, task: Task) -> Vec<&str> {
 #[serde(deny_unknown_fields)]
 pub struct Plan {
     pub(super) schema_version: u32,
-    pub(super) suite: Suite,
-    pub(super) profile: Profile,
-    pub(super) device: String,
-    /// Folder or repository; `None` for that of the profile.
-    pub(super) model: Option<String>,
-    /// `None` for the generated data in the output folder.
-    pub(super) data_dir: Option<PathBuf>,
-    pub(super) keep: bool,
-    pub(super) compare: Option<PathBuf>,
-    pub(super) command: String,
-    pub(super) git_revision: Option<String>,
     pub(super) started_at: String,
     pub(super) backbone: ModelRecord,
     pub(super) arms: Option<Arms>,
@@ -652,6 +632,11 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// The options that all experiments have in common, from the first one.
+    pub(super) fn options(&self) -> &SuiteOptions {
+        &self.experiments[0].options
+    }
+
     pub(super) fn write(&self, out: &Path) -> Result<()> {
         let folder = out.join(PLAN_DIR);
         create_dir(&folder.join(CLAIMS_DIR))?;
@@ -676,7 +661,7 @@ impl Plan {
             if run.index != place {
                 return Err(in_line(format!("expected index {place}, found {}", run.index)));
             }
-            let is_own = |experiment: &Experiment| experiment.arm == run.arm;
+            let is_own = |experiment: &Experiment| experiment.options.arm == run.arm;
             let experiment = plan.experiments.iter().position(is_own);
             let experiment = experiment.ok_or_else(|| in_line(format!("no arm {:?}", run.arm)))?;
             let is_missing = |id: &&String| plan.runs.iter().all(|other| other.id != **id);
@@ -711,12 +696,16 @@ impl Plan {
     }
 }
 
+/// What a suite or an arm of it would train, without data and weights.
 #[derive(Clone, Debug, Serialize)]
 pub struct DryRun {
-    pub suite: String,
-    pub profile: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub arm: Option<String>,
+    pub suite: Suite,
+    pub profile: Profile,
     pub device: String,
-    pub model: PlannedModel,
+    /// Name, layers, width and parameters.
+    pub model: Value,
     pub modules: usize,
     /// Every method once, in the order of the tables.
     pub methods: Vec<PlannedMethod>,
@@ -726,14 +715,6 @@ pub struct DryRun {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub wording: BTreeMap<String, Wording>,
     pub settings: Config,
-}
-
-#[derive(Clone, Debug, Serialize)]
-pub struct PlannedModel {
-    pub name: String,
-    pub layers: usize,
-    pub hidden: usize,
-    pub parameters: u64,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -748,10 +729,14 @@ pub struct PlannedMethod {
 }
 
 impl DryRun {
-    /// Plans `options` without data and weights. Reads the `config.json` of a named model, and nothing for the model of the
+    /// Plans the suite, or each of its `arms`. Reads the `config.json` of a named model, and nothing for the model of the
     /// paper's profile.
-    pub fn new(options: SuiteOptions) -> Result<Self> {
-        let options = options.resolved()?;
+    pub fn of(options: &SuiteOptions, arms: Option<&Arms>) -> Result<Vec<Self>> {
+        let all = experiments(options, arms)?;
+        all.iter().map(|own| Self::new(own).map_err(|error| own.in_arm(error))).collect()
+    }
+
+    fn new(options: &SuiteOptions) -> Result<Self> {
         let location = match (&options.model, options.profile) {
             (Some(name), _) => Some(locate_config(name)?),
             (None, Profile::Quick) => Some(options.suite.model(options.profile)?),
@@ -765,34 +750,24 @@ impl DryRun {
         };
         let config = options.config(&architecture)?;
         let sizes = Sizes::new(&architecture, &config);
-        let mut runs = experiment_runs(&options)?;
-        for run in &mut runs {
-            run.measure(&config, &sizes)?;
-        }
+        let mut runs = experiment_runs(options);
+        runs.iter_mut().try_for_each(|run| run.measure(&config, &sizes))?;
         let mut methods: Vec<PlannedMethod> = Vec::new();
-        let mut counted: Vec<&str> = Vec::new();
-        // Of one run: members of an ensemble are trained one after another.
-        let mut largest = 0;
+        let mut counted = BTreeSet::new();
         for run in runs.iter().filter(|run| !run.is_member) {
             let trained: Vec<&PlannedRun> =
                 if run.is_combined() { needed(&runs, run).collect() } else { vec![run] };
-            let parameters = trained.iter().map(|run| sizes.trained(run.method, None));
-            let parameters: Vec<usize> = parameters.collect::<Result<_>>()?;
-            largest = largest.max(parameters.iter().max().copied().unwrap_or(0));
-            let steps = trained.first().map_or(0, |run| run.steps);
-            let new = trained.iter().map(|run| run.id.as_str());
-            let new: Vec<&str> = new.filter(|id| !counted.contains(id)).collect();
-            let name = run.method.name();
-            match methods.iter_mut().find(|row| row.method == name) {
-                Some(row) => row.trainings += new.len(),
+            let trainings = trained.iter().filter(|run| counted.insert(&run.id)).count();
+            let method = run.method.name();
+            match methods.iter_mut().find(|row| row.method == method) {
+                Some(row) => row.trainings += trainings,
                 None => methods.push(PlannedMethod {
-                    method: name,
-                    parameters: parameters.iter().sum(),
-                    trainings: new.len(),
-                    steps,
+                    method,
+                    parameters: trained.iter().map(|run| run.parameters).sum(),
+                    trainings,
+                    steps: trained.first().map_or(0, |run| run.steps),
                 }),
             }
-            counted.extend(new);
         }
         let described = |run: &PlannedRun| {
             let note = match run {
@@ -803,16 +778,19 @@ impl DryRun {
             run.label() + note
         };
         let backbone::Sizes { layers, hidden, .. } = architecture.sizes();
+        let parameters = architecture.parameters();
         Ok(Self {
-            suite: options.suite.name().to_owned(),
-            profile: options.profile.name().to_owned(),
+            arm: options.arm.clone(),
+            suite: options.suite,
+            profile: options.profile,
             device: options.device.clone(),
             modules: sizes.layers.len(),
             methods,
-            memory: sizes.memory(largest),
+            // Members of an ensemble are trained one after another.
+            memory: sizes.memory(runs.iter().map(|run| run.parameters).max().unwrap_or(0)),
             runs: runs.iter().map(described).collect(),
             wording: options.wordings(&config, &architecture)?,
-            model: PlannedModel { name, layers, hidden, parameters: architecture.parameters() },
+            model: json!({ "name": name, "layers": layers, "hidden": hidden, "parameters": parameters }),
             settings: config,
         })
     }
@@ -838,28 +816,6 @@ impl DryRun {
     }
 }
 
-#[derive(Clone, Debug, Serialize)]
-pub struct ArmsDryRun {
-    pub arms: Vec<(String, DryRun)>,
-}
-
-impl ArmsDryRun {
-    pub fn new(arms: &Arms, options: &SuiteOptions) -> Result<Self> {
-        let plan = |options: SuiteOptions| {
-            let plan = DryRun::new(options.clone()).map_err(|error| options.in_arm(error))?;
-            Ok((options.arm.unwrap_or_default(), plan))
-        };
-        let plans = arms.experiments(options)?.into_iter().map(plan);
-        Ok(Self { arms: plans.collect::<Result<_>>()? })
-    }
-
-    pub fn render_text(&self) -> String {
-        let runs = |plan: &DryRun| plan.runs.iter().map(|run| format!("  {run}")).collect();
-        let arm = |(name, plan): &(String, DryRun)| [vec![name.clone()], runs(plan)].concat();
-        self.arms.iter().flat_map(arm).map(|line| line + "\n").collect()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -881,9 +837,9 @@ mod tests {
                 seeds: vec![1, 2],
                 ..SuiteOptions::new(Suite::Glue, profile, "unused".into())
             };
-            let mut runs = experiment_runs(&options).unwrap();
-            number(&mut runs);
-            let needs = |run| needed(&runs, run).map(|run| run.index).collect::<Vec<_>>();
+            let runs = experiment_runs(&options.resolved().unwrap());
+            let place = |run: &PlannedRun| runs.iter().position(|other| other.id == run.id);
+            let needs = |run| needed(&runs, run).map(|run| place(run).unwrap()).collect();
             let found: Vec<Vec<usize>> = runs.iter().map(needs).collect();
             assert_eq!(format!("{found:?}"), expected, "{profile:?}");
         }

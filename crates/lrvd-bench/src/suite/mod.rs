@@ -20,7 +20,7 @@ pub use arms::Arms;
 pub use collect::{Headline, SuiteOutcome, collect};
 pub use execute::write_plan;
 pub use grid::{
-    ArmsDryRun, DryRun, Plan, PlannedMethod, PlannedModel, PlannedRun, Profile, Suite, SuiteOptions,
+    DryRun, Plan, PlannedMethod, PlannedRun, Profile, Suite, SuiteOptions,
 };
 pub use worker::{
     DEAD_AFTER, RunState, RunStatus, Step, Worker, WorkerName, WorkerOptions, run_suite, status,

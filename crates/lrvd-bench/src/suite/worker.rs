@@ -272,14 +272,14 @@ impl<'a> Worker<'a> {
             return Ok(Rc::clone(model));
         }
         let plan = &self.plan;
-        let backbone = open_backbone(plan.suite, plan.profile, plan.model.as_deref())?;
+        let backbone = open_backbone(plan.options())?;
         if backbone.hashes != plan.backbone.weights {
             bail!(
                 "the weights in `{}` are not those of the plan",
                 backbone.location.folder.display()
             );
         }
-        let model = Rc::new((backbone, device::open(&plan.device)?));
+        let model = Rc::new((backbone, device::open(&plan.options().device)?));
         self.model = Some(Rc::clone(&model));
         Ok(model)
     }
@@ -289,9 +289,15 @@ impl<'a> Worker<'a> {
         let plan = &self.plan;
         let backbone = &model.0;
         let experiment = &plan.experiments[run.experiment];
-        let data_dir = plan.data_dir.clone().unwrap_or_else(|| self.out.join(DATA_DIR));
+        let data_dir = experiment.options.data_dir.clone().unwrap_or_else(|| self.out.join(DATA_DIR));
         self.tasks.get(run.experiment, run.task, || {
-            let ready = load(run.task, &data_dir, backbone, &experiment.config, plan.profile)?;
+            let ready = load(
+                run.task,
+                &data_dir,
+                backbone,
+                &experiment.config,
+                experiment.options.profile,
+            )?;
             let found = data_files(std::iter::once(&ready));
             let found = serde_json::json!({ "data_files": found });
             if hashes(&found, run.task) != hashes(&experiment.settings, run.task) {

@@ -11,7 +11,7 @@ use lrvd_bench::Result;
 use lrvd_bench::adapter::named_at;
 use lrvd_bench::method::MethodName;
 use lrvd_bench::suite::{
-    Arms, ArmsDryRun, DEAD_AFTER, DryRun, Headline, Profile, RunState, RunStatus, Step, Suite,
+    Arms, DEAD_AFTER, DryRun, Headline, Profile, RunState, RunStatus, Step, Suite,
     SuiteOptions, SuiteOutcome, Worker, WorkerName, WorkerOptions, collect, run_suite, status,
     write_plan,
 };
@@ -200,7 +200,7 @@ fn suite(
     let device = arguments.device.name(printer);
     let options = options(suite, device, arguments)?;
     if dry_run {
-        return describe(options, arms.as_ref(), printer);
+        return describe(&options, arms.as_ref(), printer);
     }
     let stop = run_flag(printer)?;
     let out = options.out.clone();
@@ -233,18 +233,21 @@ fn suite(
 }
 
 /// Prints what would be trained.
-fn describe(options: SuiteOptions, arms: Option<&Arms>, printer: Printer) -> Outcome {
-    match arms {
-        Some(arms) => {
-            printer.show(&ArmsDryRun::new(arms, &options)?, |plan| Ok(plan.render_text()))?;
-        }
-        None => printer.show(&DryRun::new(options)?, |plan| {
-            Ok(format!(
-                "{}\n{}",
-                plan.render_text()?,
-                serde_json::to_string_pretty(&plan.settings)?
-            ))
-        })?,
+fn describe(options: &SuiteOptions, arms: Option<&Arms>, printer: Printer) -> Outcome {
+    let plans = DryRun::of(options, arms)?;
+    if arms.is_some() {
+        printer.show(&BTreeMap::from([("arms", &plans)]), |_| {
+            let runs = |plan: &DryRun| {
+                plan.runs.iter().map(|run| format!("  {run}\n")).collect::<String>()
+            };
+            let arm = |plan: &DryRun| plan.arm.clone().unwrap_or_default() + "\n" + &runs(plan);
+            Ok(plans.iter().map(arm).collect())
+        })?;
+    } else if let [plan] = &plans[..] {
+        printer.show(plan, |plan| {
+            let settings = serde_json::to_string_pretty(&plan.settings)?;
+            Ok(format!("{}\n{settings}", plan.render_text()?))
+        })?;
     }
     Ok(ExitStatus::Done)
 }
