@@ -19,9 +19,7 @@ mod worker;
 pub use arms::Arms;
 pub use collect::{Headline, SuiteOutcome, collect};
 pub use execute::write_plan;
-pub use grid::{
-    DryRun, Plan, PlannedMethod, PlannedRun, Profile, Suite, SuiteOptions,
-};
+pub use grid::{DryRun, Plan, PlannedMethod, PlannedRun, Profile, Suite, SuiteOptions};
 pub use worker::{
     DEAD_AFTER, RunState, RunStatus, Step, Worker, WorkerName, WorkerOptions, run_suite, status,
 };

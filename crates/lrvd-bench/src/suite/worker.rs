@@ -289,7 +289,8 @@ impl<'a> Worker<'a> {
         let plan = &self.plan;
         let backbone = &model.0;
         let experiment = &plan.experiments[run.experiment];
-        let data_dir = experiment.options.data_dir.clone().unwrap_or_else(|| self.out.join(DATA_DIR));
+        let data_dir =
+            experiment.options.data_dir.clone().unwrap_or_else(|| self.out.join(DATA_DIR));
         self.tasks.get(run.experiment, run.task, || {
             let ready = load(
                 run.task,

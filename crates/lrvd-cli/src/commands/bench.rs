@@ -11,9 +11,8 @@ use lrvd_bench::Result;
 use lrvd_bench::adapter::named_at;
 use lrvd_bench::method::MethodName;
 use lrvd_bench::suite::{
-    Arms, DEAD_AFTER, DryRun, Headline, Profile, RunState, RunStatus, Step, Suite,
-    SuiteOptions, SuiteOutcome, Worker, WorkerName, WorkerOptions, collect, run_suite, status,
-    write_plan,
+    Arms, DEAD_AFTER, DryRun, Headline, Profile, RunState, RunStatus, Step, Suite, SuiteOptions,
+    SuiteOutcome, Worker, WorkerName, WorkerOptions, collect, run_suite, status, write_plan,
 };
 use lrvd_burn::files::{host_name, is_there};
 use serde_json::json;
