@@ -12,15 +12,15 @@ use axum::response::{IntoResponse, Response};
 use lrvd_bench::{Error, Kind, Result as Loaded, kind_of};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use tokio::sync::oneshot::channel;
 use tokio::task::spawn_blocking;
 
+use super::SCHEMA_VERSION;
 use super::app::App;
-use super::model::{Card, SCHEMA_VERSION};
+use super::body::{json, object, text_of};
+use super::card::Card;
 use super::models::{Served, check_name};
-use super::problem::{Code, Problem, json};
-use super::queue::{Fault, Job};
-use super::request::{object, text_of};
+use super::problem::{Code, Problem};
+use super::queue::Fault;
 
 /// Longest time to the answer of a request that adds an adapter, which may come from a cold disk.
 pub(super) const LONGEST: Duration = Duration::from_mins(10);
@@ -97,17 +97,16 @@ async fn added(
     // A client that leaves does not let the next one in before this adapter is loaded.
     let turn = Arc::clone(&app.models.turn).lock_owned().await;
     app.models.check_room(&name)?;
-    let (own, called) = (Arc::clone(&app), name.clone());
+    let own = Arc::clone(&app);
+    let called = name.clone();
     let load = move || -> (Loaded<Served>, _) {
         let model = (own.models.load)(&folder);
         (model.and_then(|model| Served::new(Some(called), model, &own.limits)), turn)
     };
     let (served, _turn) = spawn_blocking(load).await.map_err(|_| Problem::internal())?;
     let served = Arc::new(served.map_err(|error| unusable(&name, &error))?);
-    let (inputs, options) = (vec![served.model.first()], served.model.options());
-    let (reply, ended) = channel();
-    let job = Job { model: Arc::clone(&served), inputs, options, reply, tokens: None };
-    app.queue(&served).push(job)?;
+    let first = vec![served.model.first()];
+    let ended = app.ask(Arc::clone(&served), first, served.model.options(), None)?;
     let wrong = |reason: &str| {
         let message = format!("adapter `{name}`: the model does not answer: {reason}");
         Err(Problem::at(Code::Unprocessable, "folder", message))

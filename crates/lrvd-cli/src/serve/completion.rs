@@ -11,7 +11,9 @@ use lrvd_bench::adapter::{Continuation, ContinuedToken, ScoredToken};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::problem::{Problem, json};
+use super::app::Events;
+use super::body::json;
+use super::problem::{OpenaiError, Problem};
 
 /// Completions so far: part of their ids.
 static COUNT: AtomicU64 = AtomicU64::new(0);
@@ -262,41 +264,6 @@ impl CompletionPlan {
         json(StatusCode::OK, &self.completion("text_completion", choices, usage))
     }
 
-    /// Event before the first token.
-    pub(super) fn start_event(&self) -> Option<Bytes> {
-        let delta = Delta { role: Some("assistant"), content: Some(String::new()) };
-        self.is_chat.then(|| self.chat_event(delta, None, None))
-    }
-
-    /// Event of a token.
-    pub(super) fn token_event(&mut self, token: &ContinuedToken) -> Bytes {
-        let sent = self.sent.chars().count();
-        self.sent.push_str(&token.text);
-        self.event(token.text.clone(), token.scored.as_slice(), sent, None)
-    }
-
-    /// Events behind the last token.
-    pub(super) fn end_event(&self, text: Continuation) -> Bytes {
-        let usage = Usage::new(std::slice::from_ref(&text));
-        let rest = text.text.strip_prefix(&*self.sent).unwrap_or_default().to_owned();
-        let (reason, sent) = (FinishReason::new(&text), self.sent.chars().count());
-        let end = if self.is_chat { &[] } else { text.end.as_slice() };
-        let mut events = self.event(rest, end, sent, Some(reason)).to_vec();
-        if self.includes_usage {
-            let object = if self.is_chat { "chat.completion.chunk" } else { "text_completion" };
-            let body = self.completion::<TextChoice>(object, Vec::new(), Some(usage));
-            events.extend_from_slice(&data(&body));
-        }
-        events.extend_from_slice(b"data: [DONE]\n\n");
-        events.into()
-    }
-
-    /// Event in place of those behind the last token.
-    pub(super) fn error_event(problem: &Problem) -> Bytes {
-        let (_, error) = problem.openai();
-        data(&serde_json::json!({ "error": error }))
-    }
-
     /// Event with a part of the text, whose `tokens` come `sent` characters behind its start.
     fn event(
         &self,
@@ -325,6 +292,39 @@ impl CompletionPlan {
     ) -> Bytes {
         let choice = ChatDelta { index: 0, delta, logprobs, finish_reason };
         data(&self.completion("chat.completion.chunk", vec![choice], None))
+    }
+}
+
+impl Events for CompletionPlan {
+    fn start(&self) -> Option<Bytes> {
+        let delta = Delta { role: Some("assistant"), content: Some(String::new()) };
+        self.is_chat.then(|| self.chat_event(delta, None, None))
+    }
+
+    fn token(&mut self, token: &ContinuedToken) -> Bytes {
+        let sent = self.sent.chars().count();
+        self.sent.push_str(&token.text);
+        self.event(token.text.clone(), token.scored.as_slice(), sent, None)
+    }
+
+    fn end(&self, text: Continuation) -> Bytes {
+        let usage = Usage::new(std::slice::from_ref(&text));
+        let rest = text.text.strip_prefix(&*self.sent).unwrap_or_default().to_owned();
+        let (reason, sent) = (FinishReason::new(&text), self.sent.chars().count());
+        let end = if self.is_chat { &[] } else { text.end.as_slice() };
+        let mut events = self.event(rest, end, sent, Some(reason)).to_vec();
+        if self.includes_usage {
+            let object = if self.is_chat { "chat.completion.chunk" } else { "text_completion" };
+            let body = self.completion::<TextChoice>(object, Vec::new(), Some(usage));
+            events.extend_from_slice(&data(&body));
+        }
+        events.extend_from_slice(b"data: [DONE]\n\n");
+        events.into()
+    }
+
+    fn error(&self, problem: Problem) -> Bytes {
+        let (_, error) = problem.openai();
+        data(&OpenaiError { error })
     }
 }
 

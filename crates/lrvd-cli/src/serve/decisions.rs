@@ -3,7 +3,6 @@
 use std::collections::HashSet;
 use std::fmt::{Formatter, Result as Written};
 use std::marker::PhantomData;
-use std::sync::Arc;
 
 use lrvd_bench::Unique;
 use lrvd_bench::adapter::Decided;
@@ -17,11 +16,13 @@ use serde::{Deserialize as Read, Serialize};
 use serde_json::Value;
 
 use super::DECISIONS;
-use super::model::ClassifierCard;
-use super::models::{Models, Served};
+use super::app::Asked;
+use super::body::{Object, filled, object};
+use super::card::ClassifierCard;
+use super::model::Answered;
+use super::models::Models;
 use super::problem::{Code, OpenaiDetail, Problem};
-use super::request::{Asked, Object, filled, object};
-use super::typed::{self, Answered, Own, check_count, check_length, length, written};
+use super::typed::{self, Own, check_count, check_length, length, written};
 
 /// Typed questions about an input.
 #[derive(Read, JsonSchema)]
@@ -191,7 +192,7 @@ struct Offered {
 }
 
 /// A text or a boolean; `true` and `"true"` are two.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Read, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Read, Serialize, JsonSchema)]
 #[serde(untagged, expecting = "expected a text or a boolean")]
 enum ChoiceValue {
     Text(String),
@@ -205,6 +206,14 @@ impl ChoiceValue {
             Self::Flag(flag) => flag.to_string(),
         }
     }
+
+    /// As JSON, in which a text has quotation marks: the model reads two options where a flag and a text have the same words.
+    fn json(&self) -> String {
+        match self {
+            Self::Text(text) => Value::from(&**text).to_string(),
+            Self::Flag(flag) => flag.to_string(),
+        }
+    }
 }
 
 #[derive(Read, JsonSchema)]
@@ -215,11 +224,12 @@ struct Level {
     description: Option<String>,
 }
 
-/// What the answers are written with, for each question.
-#[derive(Debug)]
-pub(super) struct Plan(Vec<(Option<String>, Options)>);
+/// A question, as its answer is written.
+struct Plan {
+    name: Option<String>,
+    options: Options,
+}
 
-#[derive(Debug)]
 enum Options {
     Sides,
     /// In the client's order, each with its place in the question.
@@ -236,7 +246,7 @@ fn missing(field: &str) -> Problem {
 }
 
 /// Reads a request.
-pub(super) fn read(body: &[u8], models: &Models) -> Result<(Arc<Served>, Asked, Plan), Problem> {
+pub(super) fn read(body: &[u8], models: &Models) -> Result<Asked, Problem> {
     let request: DecisionsRequest = object(body)?;
     let model = models.find(Some(&request.model), DECISIONS)?;
     let card = model.classifier()?;
@@ -245,14 +255,16 @@ pub(super) fn read(body: &[u8], models: &Models) -> Result<(Arc<Served>, Asked, 
     let mut budget = Budget { card, used: 0 };
     let state = state(&request.input, &mut budget)?;
     filled(&state, || "input".to_owned())?;
-    let (mut questions, mut plan) = (Vec::new(), Vec::new());
+    let mut questions = Vec::new();
+    let mut plans = Vec::new();
     for (i, Object(asks)) in request.questions.into_iter().enumerate() {
-        let (question, name, options) = asks.check(&format!("questions[{i}]"), &mut budget)?;
+        let (question, plan) = asks.check(&format!("questions[{i}]"), &mut budget)?;
         questions.push(question);
-        plan.push((name, options));
+        plans.push(plan);
     }
-    let asked = typed::asked(state, questions, options, card)?;
-    Ok((model, asked, Plan(plan)))
+    typed::asked(model, state, questions, options, |found, name| {
+        DecisionsAnswers::new(plans, found, name)
+    })
 }
 
 /// How much text of JSON values there is.
@@ -380,11 +392,7 @@ impl Item {
 }
 
 impl Asks {
-    fn check(
-        self,
-        field: &str,
-        budget: &mut Budget<'_>,
-    ) -> Result<(Question, Option<String>, Options), Problem> {
+    fn check(self, field: &str, budget: &mut Budget<'_>) -> Result<(Question, Plan), Problem> {
         let place = |name: &str| format!("{field}.{name}");
         let Self { kind, name, instructions, choices, levels } = self;
         let said = place("instructions");
@@ -412,23 +420,26 @@ impl Asks {
                 unwanted("levels", levels.is_some())?;
                 let choices = choices.ok_or_else(|| missing(&place("choices")))?;
                 count("choices", choices.len(), MOST_OPTIONS)?;
+                let choices: Vec<_> = choices.into_iter().map(|Object(choice)| choice).collect();
                 let mut known = HashSet::new();
-                for (i, Object(choice)) in choices.iter().enumerate() {
+                for (i, choice) in choices.iter().enumerate() {
                     let place = format!("{}[{i}].value", place("choices"));
                     if !known.insert(&choice.value) {
                         return Err(invalid(&place, "the value of a choice before it"));
                     }
                     filled(&choice.value.text(), || place)?;
                 }
-                // By name, as `/v1/systemone` has them: the same question has the same answer at both.
-                let mut sorted: Vec<_> =
-                    choices.into_iter().map(|Object(choice)| choice).enumerate().collect();
-                sorted.sort_by(|(_, a), (_, b)| {
-                    (a.value.text(), &a.value).cmp(&(b.value.text(), &b.value))
+                let is_typed = [true, false].into_iter().any(|flag| {
+                    let text = ChoiceValue::Text(flag.to_string());
+                    known.contains(&ChoiceValue::Flag(flag)) && known.contains(&text)
                 });
+                let name = |value: &ChoiceValue| if is_typed { value.json() } else { value.text() };
+                // By name, as `/v1/systemone` has them: the same question has the same answer at both.
+                let mut sorted: Vec<_> = choices.into_iter().enumerate().collect();
+                sorted.sort_by_cached_key(|(_, choice)| name(&choice.value));
                 let mut places = Vec::new();
                 let option = |(at, (i, choice)): (usize, (usize, Offered))| {
-                    let name = choice.value.text();
+                    let name = name(&choice.value);
                     places.push((i, (choice.value, at)));
                     QuestionOption { name, description: described(choice.description) }
                 };
@@ -458,7 +469,7 @@ impl Asks {
                 return Err(invalid(&place("type"), message));
             }
         };
-        Ok((Question { kind, instructions, options }, name, plan))
+        Ok((Question { kind, instructions, options }, Plan { name, options: plan }))
     }
 }
 
@@ -542,35 +553,28 @@ struct LevelProbability {
 }
 
 impl DecisionsAnswers {
-    pub(super) fn new(
-        Plan(plan): Plan,
-        found: Answered,
-        card: &ClassifierCard,
-    ) -> Result<Self, Problem> {
+    fn new(plans: Vec<Plan>, found: Answered, model: String) -> Result<Self, Problem> {
         let (answers, input_tokens) = written(
-            plan.into_iter().enumerate(),
+            plans.into_iter().enumerate(),
             found,
-            |(_, (name, options)), found| {
+            |(_, Plan { name, options }), found| {
                 let own = Some(Own::new(&found));
                 DecisionsAnswer { name, found: Found::new(options, &found), own }
             },
-            |(i, (name, options)), invalid| {
+            |(i, Plan { name, options }), invalid| {
                 let problem = of_question(i, &options, &invalid);
                 let (_, error) = problem.openai();
                 (DecisionsAnswer { name, found: Found::Error { error }, own: None }, problem)
             },
         )?;
-        Ok(Self {
-            model: card.name.clone(),
-            answers,
-            usage: DecisionsUsage {
-                input_tokens,
-                input_tokens_details: InputDetails::default(),
-                output_tokens: 0,
-                output_tokens_details: OutputDetails::default(),
-                total_tokens: input_tokens,
-            },
-        })
+        let usage = DecisionsUsage {
+            input_tokens,
+            input_tokens_details: InputDetails::default(),
+            output_tokens: 0,
+            output_tokens_details: OutputDetails::default(),
+            total_tokens: input_tokens,
+        };
+        Ok(Self { model, answers, usage })
     }
 }
 

@@ -3,45 +3,42 @@
 //! The thread that calls [`Server::run`] asks the classifiers, a second one the language models, and a third one handles HTTP. Between
 //! them are two queues.
 //!
-//! | File | What is in it |
+//! | File | Contents |
 //! |---|---|
-//! | `model` | a model, a classifier or a language model: how it is asked, and what clients can know of it |
-//! | `models` | the models by their names |
-//! | `adapters` | the routes that list them, add one, replace one or remove one |
-//! | `apis` | the ways of asking a model, a row each, and their description for programs |
-//! | `request`, `answer`, `response` | bodies of requests and responses |
-//! | `typed` | typed questions in no API's form: limits, what is asked, answers in order |
-//! | `systemone`, `decisions` | those routes: requests and responses in the forms of their APIs |
-//! | `openai`, `completion` | requests and responses in the form of `OpenAI` for language models |
-//! | `stream` | a text that is sent token by token |
-//! | `encoding` | compressed bodies of requests |
-//! | `problem` | errors, in the form of the path's API |
-//! | `app` | what every request needs |
-//! | `queue` | what waits, which of it is answered together, the loop that asks the model |
-//! | `access` | which requests are answered: their `Host`, their key |
-//! | `metrics` | counts for Prometheus |
-//! | `routes` | which path does what; which pages of other sites may ask; limits, log lines |
 //! | `server` | start and stop, connections |
+//! | `routes` | paths, limits of requests, log lines |
+//! | `access` | the checks of every request: `Host`, key |
+//! | `body` | bodies of requests and responses as JSON |
+//! | `openapi` | the table of the APIs by which models are asked, and its description for programs |
+//! | `native` | `/v1/classify` and `/v1/generate`: requests and responses in our form |
+//! | `openai`, `completion` | requests and responses in the form of `OpenAI` for language models |
+//! | `systemone`, `decisions`, `typed` | typed questions in the forms of two APIs, and what these share |
+//! | `adapters` | the routes that list adapters, add one, replace one or remove one |
+//! | `app` | what every request needs; from a request that is read to its response, whole or as a stream |
+//! | `queue` | requests that wait, which of them are answered together, the loop that asks the model |
+//! | `models` | the models by their names |
+//! | `card` | what clients know of a model |
+//! | `model` | a classifier or a language model: how it is asked, and its answers |
+//! | `problem` | errors, in the form of the path's API |
+//! | `metrics` | counts for Prometheus |
 
 mod access;
 mod adapters;
-mod answer;
-mod apis;
 mod app;
+mod body;
+mod card;
 mod completion;
 mod decisions;
-mod encoding;
 mod metrics;
 mod model;
 mod models;
+mod native;
 mod openai;
+mod openapi;
 mod problem;
 mod queue;
-mod request;
-mod response;
 mod routes;
 mod server;
-mod stream;
 mod systemone;
 mod typed;
 
@@ -59,3 +56,6 @@ const DECISIONS: &str = "/v1/decisions";
 const MODELS: &str = "/v1/models";
 const ADAPTERS: &str = "/v1/adapters";
 const ADAPTER: &str = "/v1/adapters/{name}";
+
+/// Version of answers and of the model's description.
+const SCHEMA_VERSION: u32 = 1;

@@ -1,4 +1,4 @@
-//! The model that is served: what clients can know of it, and how it is asked.
+//! The model that is served: how it is asked, and its answers in the words of `lrvd predict` and of `lrvd generate --format json`.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -6,23 +6,14 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use lrvd_bench::Result;
 use lrvd_bench::adapter::{
-    ContinuedToken, Generation, NEW_TOKENS, Prompt, SavedClassifier, SavedLanguageModel, Withheld,
+    Continuation, ContinuedToken, Decided, Generation, Prompt, RowAnswer, SavedClassifier,
+    SavedLanguageModel, Withheld,
 };
-use lrvd_bench::answers::AnswerSpace;
-use lrvd_bench::answers::{Question, QuestionKind, QuestionOption, SIDES};
-use lrvd_bench::data::{self, Content, LanguageColumns};
-use lrvd_bench::run::MAX_SEED;
+use lrvd_bench::answers::{AnswerSpace, Invalid, Question, QuestionKind, QuestionOption, SIDES};
+use lrvd_bench::data::{self, Content};
+use lrvd_bench::method::Intervals;
 use schemars::JsonSchema;
-use serde::Serialize;
-
-use super::answer::ModelAnswer;
-use super::problem::{Code, Problem};
-use super::{CHAT_COMPLETIONS, CLASSIFY, COMPLETIONS, DECISIONS, GENERATE, SYSTEMONE};
-
-/// Version of answers and of the model's description.
-pub(super) const SCHEMA_VERSION: u32 = 1;
-/// What clients of decision models call the model of a server by default.
-pub(super) const ALIAS: &str = "jev-latest";
+use serde::{Serialize, Serializer};
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
@@ -88,25 +79,6 @@ pub(crate) enum Model {
 }
 
 impl Model {
-    /// What clients can know of it under `limits`; without a `name` it is called by what it was trained for.
-    pub(super) fn card(&self, name: Option<String>, limits: &Limits) -> Result<Card> {
-        let mut card = match self {
-            Self::Classifier { saved, draws, seed, limit } => {
-                Card::Classifier(ClassifierCard::new(saved, *draws, *seed, *limit, limits))
-            }
-            Self::Language { saved, draws, seed } => {
-                Card::Language(LanguageCard::new(saved, *draws, *seed, limits)?)
-            }
-        };
-        if let Some(name) = name {
-            *match &mut card {
-                Card::Classifier(card) => &mut card.name,
-                Card::Language(card) => &mut card.name,
-            } = name;
-        }
-        Ok(card)
-    }
-
     /// When its folder was last written, seconds after 1970; 0 where the system does not say.
     pub(super) fn created(&self) -> u64 {
         let folder = match self {
@@ -161,18 +133,18 @@ impl Model {
         }
     }
 
-    /// The answers to `inputs`. `go_on` is called after every pass, by a model that generates with the new tokens; the end is an
+    /// The answers to `inputs`. `continues` is called after every pass, by a model that generates with the new tokens; the end is an
     /// error once it returns false.
     pub(super) fn answer(
         &self,
         inputs: &[Input],
         AnswerOptions { draws, seed }: AnswerOptions,
-        go_on: &mut dyn FnMut(&[ContinuedToken]) -> bool,
+        continues: &mut dyn FnMut(&[ContinuedToken]) -> bool,
     ) -> Result<Vec<ModelAnswer>> {
         match self {
             Self::Classifier { saved, limit, .. } => {
-                let go_on = RefCell::new(go_on);
-                let watch = |_| (go_on.borrow_mut())(&[]);
+                let continues = RefCell::new(continues);
+                let watch = |_| (continues.borrow_mut())(&[]);
                 // Alone: it is not shared.
                 if let [Input::Decision { state, questions }] = inputs {
                     let decided = saved.decide(state, questions, draws, seed, Some(&watch))?;
@@ -202,7 +174,7 @@ impl Model {
                             0,
                             (draws, seed),
                             generation,
-                            go_on,
+                            continues,
                         )?);
                     }
                 }
@@ -210,18 +182,6 @@ impl Model {
             }
         }
     }
-}
-
-/// What a model answers with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub(super) enum Kind {
-    Classes,
-    Choices,
-    Labels,
-    Scores,
-    Texts,
-    Decisions,
 }
 
 /// A question of a type, with two options.
@@ -236,278 +196,171 @@ fn simple(kind: QuestionKind) -> Question {
     Question { kind, instructions: "first".to_owned(), options: names.map(option).to_vec() }
 }
 
-/// A model as its clients know it: `/v1/model`, and what can be asked.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
+/// The answer to one text, pair or question.
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(untagged)]
-#[schemars(rename = "Model")]
-pub(super) enum Card {
-    Classifier(ClassifierCard),
-    Language(LanguageCard),
+#[schemars(rename = "Answer")]
+pub(super) enum ModelAnswer {
+    Class(ClassAnswer),
+    Labels(LabelsAnswer),
+    Score(ScoreAnswer),
+    #[serde(skip)]
+    #[schemars(skip)]
+    Text(Continuation),
+    /// To typed questions, which their route writes in its own form.
+    #[serde(skip)]
+    #[schemars(skip)]
+    Decided(Answered),
 }
 
-impl Card {
-    /// Where it is asked.
-    pub(super) fn paths(&self) -> &'static [&'static str] {
-        match self {
-            Self::Classifier(card) if card.kind == Kind::Decisions => &[SYSTEMONE, DECISIONS],
-            Self::Classifier(card) if card.decides => &[CLASSIFY, SYSTEMONE, DECISIONS],
-            Self::Classifier(_) => &[CLASSIFY],
-            Self::Language(_) => &[GENERATE, COMPLETIONS, CHAT_COMPLETIONS],
-        }
-    }
-
-    pub(super) fn name(&self) -> &str {
-        match self {
-            Self::Classifier(card) => &card.name,
-            Self::Language(card) => &card.name,
-        }
-    }
-
-    /// In a sentence.
-    pub(super) fn description(&self) -> String {
-        let (method, does) = match self {
-            Self::Classifier(card) => (
-                Some(&card.method),
-                match card.kind {
-                    Kind::Decisions => "answers typed questions",
-                    Kind::Choices => "answers questions with choices",
-                    Kind::Scores => "predicts a number",
-                    Kind::Labels => "labels texts",
-                    Kind::Classes | Kind::Texts => "classifies texts",
-                },
-            ),
-            Self::Language(card) => (card.method.as_ref(), "continues texts"),
-        };
-        match method {
-            Some(method) => format!("{does}, trained by {method}"),
-            None => does.to_owned(),
-        }
-    }
+/// Of a classifier.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct ClassAnswer {
+    /// The most probable label; null where the answer is withheld.
+    predicted: Option<String>,
+    /// Of a question: the text of the choice with that letter; null where the answer is withheld.
+    #[expect(clippy::option_option, reason = "absent of a text, null where it is withheld")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    choice: Option<Option<String>>,
+    /// By label, in the model's order; of a question only the letters that it has. Averaged over the draws.
+    #[serde(serialize_with = "in_order")]
+    #[schemars(with = "BTreeMap<String, f64>")]
+    probabilities: Vec<(String, f64)>,
+    /// Of the probabilities, nats.
+    entropy: f64,
+    /// Between answer and weights, nats; null without draws.
+    mutual_information: Option<f64>,
+    /// Whether the answer is withheld because of the threshold; null where there is none.
+    abstained: Option<bool>,
+    /// How many draws the answer is averaged over; 0 at the mean of the posterior.
+    draws: usize,
 }
 
-/// A model that classifies, predicts numbers or answers typed questions.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
-#[schemars(rename = "ClassifierModel")]
-pub(super) struct ClassifierCard {
-    pub(super) schema_version: u32,
-    /// Its name on the command line or in `/v1/adapters`; without one what it was trained for.
-    pub(super) name: String,
-    /// How it was trained.
-    pub(super) method: String,
-    pub(super) kind: Kind,
-    /// Labels in the order of the probabilities, the letters of questions with choices; empty for scores.
-    pub(super) labels: Vec<String>,
-    /// Whether typed questions are answered, at `/v1/systemone` and `/v1/decisions`.
-    pub(super) decides: bool,
-    /// Whether inputs are pairs of texts, questions about a passage; null where that is not known.
-    pub(super) pairs: Option<bool>,
-    /// The temperature of the answers, or the half-width of the interval of numbers, with the number of held-out rows that it was
-    /// fitted to, or that they are not calibrated, in words; null where nothing is fitted.
-    pub(super) calibration: Option<String>,
-    /// Draws where a request names no number.
-    pub(super) draws: usize,
-    /// Seed of the draws where a request names none.
-    pub(super) seed: u64,
-    /// The numbers of draws that a request may ask for.
-    pub(super) allowed_draws: Vec<usize>,
-    /// By number of draws where there is such a threshold: the entropy in nats above which an answer is withheld.
-    pub(super) abstain_above: BTreeMap<usize, f64>,
-    /// Most texts of a request.
-    pub(super) max_texts: usize,
-    /// Most options of all questions of a request together, times its draws, 1 at the mean.
-    pub(super) max_options: usize,
-    /// Most bytes of a request.
-    pub(super) max_bytes: usize,
+/// Of a model that gives several labels.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct LabelsAnswer {
+    /// Labels whose probability is at or above their threshold; there may be none.
+    predicted: Vec<String>,
+    /// Of each label, in the model's order. They are independent of each other. Averaged over the draws.
+    #[serde(serialize_with = "in_order")]
+    #[schemars(with = "BTreeMap<String, f64>")]
+    probabilities: Vec<(String, f64)>,
+    /// Sum over the labels, nats.
+    entropy: f64,
+    /// Sum over the labels of that between label and weights, nats; null without draws.
+    mutual_information: Option<f64>,
+    /// How many draws the answer is averaged over; 0 at the mean of the posterior.
+    draws: usize,
 }
 
-impl ClassifierCard {
-    /// The card of `classifier`. Numbers of draws that it has no temperature or threshold for, while it has them for
-    /// others, cannot be asked for; `limit` takes the place of all thresholds.
-    fn new(
-        classifier: &SavedClassifier,
+/// Of a regressor.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct ScoreAnswer {
+    /// The number, averaged over the draws.
+    predicted: f64,
+    /// Lower and upper end of the interval that holds the number with the probability `interval_level` or more, on average over
+    /// texts like the validation rows of the training; null where none was fitted for this number of draws.
+    interval: Option<[f64; 2]>,
+    /// 0.95; null without an interval.
+    interval_level: Option<f64>,
+    /// Standard deviation over the draws, which leaves out the noise of the numbers: the spread of the draws, not an error of the
+    /// number. Null below two of them.
+    draws_deviation: Option<f64>,
+    /// How many draws the answer is averaged over; 0 at the mean of the posterior.
+    draws: usize,
+}
+
+/// The answers to the questions of one request, and the errors of those that have none.
+pub(super) type Answered = Vec<Result<Decided, Invalid>>;
+
+/// A map that keeps the order of the labels.
+pub(super) fn in_order<S: Serializer>(
+    map: &[(String, f64)],
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(map.iter().map(|(label, p)| (label, p)))
+}
+
+impl ModelAnswer {
+    /// A prediction under `labels`, from `draws` draws, to a text or to a question with `choices`; without a label if it is one of
+    /// those that are `withheld`.
+    pub(super) fn new(
+        prediction: RowAnswer,
+        labels: &[String],
+        choices: &[String],
         draws: usize,
-        seed: u64,
-        limit: Option<f64>,
-        limits: &Limits,
+        withheld: Option<Withheld>,
     ) -> Self {
-        let info = &classifier.info;
-        let fitted = classifier.fitted_draws();
-        let is_allowed = |draws: &usize| {
-            // What was fitted is not for draws that are spared.
-            let is_calibrated = |kind| classifier.calibration(kind, *draws).is_ok();
-            classifier.draws(Some(*draws)).is_ok()
-                && classifier.withheld(limit, *draws).is_ok()
-                && QuestionKind::ALL.into_iter().all(is_calibrated)
-        };
-        let known = (0..=limits.max_draws).filter(|draws| {
-            limit.is_some() || fitted.as_ref().is_none_or(|fitted| fitted.contains(draws))
-        });
-        let allowed_draws: Vec<usize> = known.filter(is_allowed).collect();
-        let above = |&draws: &usize| match classifier.withheld(limit, draws) {
-            Ok(Some(Withheld::Above(above))) => Some((draws, above)),
-            _ => None,
-        };
-        let answers = &info.goal.answers;
-        // Options of any question come with the request.
-        let kind = match answers {
-            AnswerSpace::Questions { .. } => Kind::Decisions,
-            AnswerSpace::Choice { .. } => Kind::Choices,
-            AnswerSpace::Labels { .. } => Kind::Labels,
-            AnswerSpace::Score => Kind::Scores,
-            AnswerSpace::Tokens => Kind::Texts,
-            AnswerSpace::Classes { .. } | AnswerSpace::Question { .. } => Kind::Classes,
-        };
-        Self {
-            schema_version: SCHEMA_VERSION,
-            name: info.goal.name.clone(),
-            method: info.run.method.clone(),
-            kind,
-            labels: if kind == Kind::Decisions { Vec::new() } else { answers.names() },
-            decides: matches!(
-                answers,
-                AnswerSpace::Question { .. } | AnswerSpace::Questions { .. }
-            ),
-            pairs: info.pairs,
-            calibration: info.temperatures.describe().or_else(|| info.intervals.describe()),
-            draws,
-            seed,
-            abstain_above: allowed_draws.iter().filter_map(above).collect(),
-            allowed_draws,
-            max_texts: limits.max_texts,
-            max_options: limits.max_options,
-            max_bytes: limits.max_bytes,
-        }
-    }
-
-    /// Options of a request, or the error that names the wrong one.
-    pub(super) fn options(
-        &self,
-        draws: Option<usize>,
-        asked: Option<u64>,
-    ) -> Result<AnswerOptions, Problem> {
-        let draws = draws.unwrap_or(self.draws);
-        if !self.allowed_draws.contains(&draws) {
-            return Err(Problem::draws(draws, &self.allowed()));
-        }
-        Ok(AnswerOptions { draws, seed: seed(asked, self.seed)? })
-    }
-
-    /// The numbers of draws in words.
-    fn allowed(&self) -> String {
-        let all = &self.allowed_draws;
-        match all[..] {
-            [first, .., last] if last - first + 1 == all.len() => format!("{first} to {last}"),
-            [only] => only.to_string(),
-            _ => {
-                let names: Vec<String> = all.iter().map(usize::to_string).collect();
-                format!("one of {}", names.join(", "))
+        match prediction {
+            RowAnswer::Score { score, interval, draws_deviation } => Self::Score(ScoreAnswer {
+                predicted: score,
+                interval,
+                interval_level: interval.map(|_| Intervals::LEVEL),
+                draws_deviation,
+                draws,
+            }),
+            RowAnswer::Labels { probabilities, given, entropy, mutual_information, draws } => {
+                Self::Labels(LabelsAnswer {
+                    predicted: given.iter().map(|&label| labels[label].clone()).collect(),
+                    probabilities: labels.iter().cloned().zip(probabilities).collect(),
+                    entropy,
+                    mutual_information,
+                    draws,
+                })
+            }
+            RowAnswer::Class { probabilities, class, entropy, mutual_information, draws } => {
+                let abstained = withheld.map(|those| those.contains(&probabilities, entropy));
+                let given = |names: &[String]| {
+                    names.get(class).filter(|_| abstained != Some(true)).cloned()
+                };
+                let is_question = !choices.is_empty();
+                let shown = if is_question { choices.len() } else { labels.len() };
+                let named = labels.iter().cloned().zip(probabilities).take(shown);
+                Self::Class(ClassAnswer {
+                    predicted: given(labels),
+                    choice: is_question.then(|| given(choices)),
+                    probabilities: named.collect(),
+                    entropy,
+                    mutual_information,
+                    abstained,
+                    draws,
+                })
             }
         }
     }
-}
 
-/// A model that continues texts.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
-#[schemars(rename = "LanguageModel")]
-pub(super) struct LanguageCard {
-    pub(super) schema_version: u32,
-    /// Its name on the command line or in `/v1/adapters`; without one its base model, without the place.
-    pub(super) name: String,
-    /// How it was trained; null where the adapter does not say.
-    pub(super) method: Option<String>,
-    pub(super) kind: Kind,
-    /// Whether it was trained on conversations.
-    pub(super) chat: bool,
-    /// Whether `messages` can be sent: the base model has a template for conversations.
-    pub(super) messages: bool,
-    /// Most new tokens where a request names no number.
-    pub(super) tokens: usize,
-    /// Most new tokens that a request may ask for.
-    pub(super) max_tokens: usize,
-    /// Tokens that a prompt and its continuation may have together.
-    pub(super) context: usize,
-    /// Draws where a request names no number.
-    pub(super) draws: usize,
-    /// Most draws that a request may ask for; 0 where there is no posterior.
-    pub(super) max_draws: usize,
-    /// Seed of the draws and of drawn tokens where a request names none.
-    pub(super) seed: u64,
-    /// Most prompts of a request.
-    pub(super) max_texts: usize,
-    /// Most bytes of a request.
-    pub(super) max_bytes: usize,
-}
-
-impl LanguageCard {
-    /// The card of a model under `limits`.
-    fn new(model: &SavedLanguageModel, draws: usize, seed: u64, limits: &Limits) -> Result<Self> {
-        // The local path is not exposed.
-        let name = model.base_name().rsplit(['/', '\\']).next().unwrap_or_default();
-        Ok(Self {
-            schema_version: SCHEMA_VERSION,
-            name: name.to_owned(),
-            method: model.info.as_ref().map(|info| info.run.method.clone()),
-            kind: Kind::Texts,
-            chat: model.columns().is_some_and(LanguageColumns::is_chat),
-            messages: model.has_chat()?,
-            tokens: NEW_TOKENS.min(limits.max_tokens),
-            max_tokens: limits.max_tokens,
-            context: model.context(),
-            draws,
-            max_draws: if model.has_posterior() { limits.max_draws } else { 0 },
-            seed,
-            max_texts: limits.max_texts,
-            max_bytes: limits.max_bytes,
-        })
-    }
-
-    /// Options of a request, or the error that names the wrong one.
-    pub(super) fn options(
-        &self,
-        draws: Option<usize>,
-        asked: Option<u64>,
-    ) -> Result<AnswerOptions, Problem> {
-        let draws = draws.unwrap_or(self.draws);
-        if draws > self.max_draws {
-            return Err(Problem::draws(
-                draws,
-                &match self.max_draws {
-                    0 => "0: the model has no posterior, or the server allows no draws".to_owned(),
-                    most => format!("0 to {most}"),
-                },
-            ));
+    /// How many texts or questions it answers.
+    pub(super) fn texts(&self) -> usize {
+        match self {
+            Self::Decided(all) => all.iter().flatten().count(),
+            Self::Class(_) | Self::Labels(_) | Self::Score(_) | Self::Text(_) => 1,
         }
-        Ok(AnswerOptions { draws, seed: seed(asked, self.seed)? })
     }
 
-    /// Checks sampling and the number of new tokens, at least `least`, which `field` holds.
-    pub(super) fn check(
-        &self,
-        generation: &Generation,
-        least: usize,
-        field: &str,
-    ) -> Result<(), Problem> {
-        let (found, most) = (generation.max_tokens, self.max_tokens);
-        if !(least..=most).contains(&found) {
-            let message = format!("{found} new tokens, expected {least} to {most}");
-            return Err(Problem::at(Code::InvalidField, field, message));
+    /// How many labels are withheld.
+    pub(super) fn withheld(&self) -> usize {
+        match self {
+            Self::Class(answer) => usize::from(answer.abstained == Some(true)),
+            Self::Decided(all) => all.iter().flatten().filter(|answer| answer.abstained).count(),
+            Self::Labels(_) | Self::Score(_) | Self::Text(_) => 0,
         }
-        generation.check().map_err(|error| {
-            let field = match &error {
-                lrvd_burn::core::Error::OutOfRange { name, .. } => *name,
-                _ => "body",
-            };
-            Problem::at(Code::InvalidField, field, error)
-        })
     }
-}
 
-/// The seed of a request, `own` where it names none.
-fn seed(asked: Option<u64>, own: u64) -> Result<u64, Problem> {
-    let found = asked.unwrap_or(own);
-    if found > MAX_SEED {
-        let message = format!("seed {found}, expected 0 to {MAX_SEED}");
-        return Err(Problem::at(Code::InvalidField, "seed", message));
+    /// The texts of one request.
+    pub(super) fn into_texts(answers: Vec<Self>) -> Vec<Continuation> {
+        let text = |answer| match answer {
+            Self::Text(text) => Some(text),
+            _ => None,
+        };
+        answers.into_iter().filter_map(text).collect()
     }
-    Ok(found)
+
+    /// The answers to the typed questions of one request.
+    pub(super) fn into_decided(answers: Vec<Self>) -> Answered {
+        let decided = |answer| match answer {
+            Self::Decided(all) => Some(all),
+            _ => None,
+        };
+        answers.into_iter().filter_map(decided).flatten().collect()
+    }
 }

@@ -6,10 +6,17 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use anyhow::{anyhow, bail};
 use lrvd_bench::{Error, Result};
+use schemars::JsonSchema;
+use serde::Serialize;
+use time::OffsetDateTime;
 use tokio::sync::Mutex;
 
-use super::model::{ALIAS, Card, ClassifierCard, LanguageCard, Limits, Model};
+use super::card::{Card, ClassifierCard, LanguageCard};
+use super::model::{Limits, Model};
 use super::problem::{Code, Problem};
+
+/// What clients of decision models call the model of a server by default.
+const ALIAS: &str = "jev-latest";
 
 /// Loads the adapter in a folder on the base of the server.
 pub(crate) type Load = Box<dyn Fn(&Path) -> Result<Model> + Send + Sync>;
@@ -28,18 +35,21 @@ pub(super) struct Served {
 impl Served {
     /// `model`, which must be able to answer by the draws that it has by default.
     pub(super) fn new(name: Option<String>, model: Model, limits: &Limits) -> Result<Self> {
-        let (draws, most) = (model.options().draws, limits.max_draws);
+        let draws = model.options().draws;
+        let most = limits.max_draws;
         if draws > most {
             bail!("{draws} draws are more than a request may ask for; raise `--max-draws`, {most}");
         }
         let does_not_answer = |error: Error| anyhow!("the model does not answer: {error}");
-        let (card, created) = (model.card(name, limits).map_err(does_not_answer)?, model.created());
+        let card = Card::new(&model, name, limits).map_err(does_not_answer)?;
+        let created = model.created();
         Ok(Self { model, card, created })
     }
 
     /// The error for a path that it does not answer at.
     fn elsewhere(&self) -> Problem {
-        let (name, places) = (self.card.name(), listed(self.card.paths()));
+        let name = self.card.name();
+        let places = listed(self.card.paths());
         let message = format!(
             "the model `{name}` is of another kind and answers at {places}: `/v1/adapters` lists all models"
         );
@@ -181,4 +191,60 @@ pub(crate) fn check_name(name: &str) -> Result<(), String> {
 fn listed<T: AsRef<str>>(names: impl IntoIterator<Item = T>) -> String {
     let quoted = names.into_iter().map(|name| format!("`{}`", name.as_ref()));
     quoted.collect::<Vec<_>>().join(", ")
+}
+
+/// `/v1/models`, for the clients of decision models and for those of `OpenAI`.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Models")]
+pub(super) struct ModelList {
+    models: Vec<ModelLine>,
+    /// `list`
+    object: &'static str,
+    data: Vec<ModelObject>,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct ModelLine {
+    name: String,
+    description: String,
+    /// Day on which the model was written.
+    release_date: String,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct ModelObject {
+    id: String,
+    /// `model`
+    object: &'static str,
+    /// Seconds since 1970.
+    created: u64,
+    owned_by: &'static str,
+}
+
+impl ModelList {
+    pub(super) fn new(all: &[Arc<Served>]) -> Self {
+        let line = |model: &Arc<Served>| ModelLine {
+            name: model.card.name().to_owned(),
+            description: model.card.description(),
+            release_date: day(model.created),
+        };
+        let object = |model: &Arc<Served>| ModelObject {
+            id: model.card.name().to_owned(),
+            object: "model",
+            created: model.created,
+            owned_by: "lrvd",
+        };
+        Self {
+            models: all.iter().map(line).collect(),
+            object: "list",
+            data: all.iter().map(object).collect(),
+        }
+    }
+}
+
+/// The day in UTC, `YYYY-MM-DD`, of a second after 1970.
+fn day(seconds: u64) -> String {
+    let seconds = i64::try_from(seconds).unwrap_or(i64::MAX);
+    let time = OffsetDateTime::from_unix_timestamp(seconds);
+    time.map_or_else(|_| String::new(), |time| time.date().to_string())
 }

@@ -9,12 +9,13 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
+use super::app::{Asked, Form};
+use super::body::{Object, clash, filled, object};
 use super::completion::CompletionPlan;
 use super::decisions::Words;
-use super::model::{Input, LanguageCard};
+use super::model::{Input, ModelAnswer};
 use super::models::{Models, Served};
 use super::problem::{Code, Problem};
-use super::request::{Asked, Object, clash, filled, object};
 use super::{CHAT_COMPLETIONS, COMPLETIONS};
 
 /// New tokens of a completion that names no number, as in the API.
@@ -146,16 +147,18 @@ struct TextPart {
     text: String,
 }
 
-/// Reads a request for `path`, one of the two.
-pub(super) fn read(
-    body: &[u8],
-    models: &Models,
-    path: &str,
-) -> Result<(Arc<Served>, Asked, CompletionPlan), Problem> {
+/// Reads a request for a completion.
+pub(super) fn complete(body: &[u8], models: &Models) -> Result<Asked, Problem> {
     let request: CompletionRequest = object(body)?;
-    let model = models.find(request.model.as_deref(), path)?;
-    let (asked, plan) = request.check(path == CHAT_COMPLETIONS, model.language()?)?;
-    Ok((model, asked, plan))
+    let model = models.find(request.model.as_deref(), COMPLETIONS)?;
+    request.asked(false, model)
+}
+
+/// Reads a request for an answer in a conversation.
+pub(super) fn chat(body: &[u8], models: &Models) -> Result<Asked, Problem> {
+    let request: CompletionRequest = object(body)?;
+    let model = models.find(request.model.as_deref(), CHAT_COMPLETIONS)?;
+    request.asked(true, model)
 }
 
 fn invalid(field: &str, message: impl std::fmt::Display) -> Problem {
@@ -163,8 +166,9 @@ fn invalid(field: &str, message: impl std::fmt::Display) -> Problem {
 }
 
 impl CompletionRequest {
-    fn check(self, is_chat: bool, card: &LanguageCard) -> Result<(Asked, CompletionPlan), Problem> {
+    fn asked(self, is_chat: bool, model: Arc<Served>) -> Result<Asked, Problem> {
         self.check_fields(is_chat)?;
+        let card = model.language()?;
         let options = card.options(self.x_draws, self.seed).map_err(|problem| {
             if problem.field.as_deref() == Some("draws") { problem.of_own_field() } else { problem }
         })?;
@@ -221,7 +225,12 @@ impl CompletionRequest {
         let (fields, prompts): (Vec<_>, Vec<_>) = prompts.into_iter().unzip();
         let input = |prompt| Input::Prompt { prompt, generation: generation.clone() };
         let inputs = prompts.into_iter().map(input).collect();
-        Ok((Asked { inputs, fields, options, stream: is_streamed }, plan))
+        let form = if is_streamed {
+            Form::Events(Box::new(plan))
+        } else {
+            Form::whole(move |answers| Ok(plan.respond(ModelAnswer::into_texts(answers))))
+        };
+        Ok(Asked { model, inputs, fields, options, form })
     }
 
     /// Rejects fields of the other route, and values that would change a text.

@@ -8,7 +8,6 @@ use axum::response::{IntoResponse, Response};
 use lrvd_bench::answers::Invalid;
 use schemars::JsonSchema;
 use serde::Serialize;
-use serde_json::json;
 
 /// Seconds after which a client that found the queue full may come back.
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
@@ -102,6 +101,29 @@ pub(super) struct Problem {
 #[schemars(rename = "Error")]
 pub(super) struct Body {
     error: Problem,
+}
+
+/// Error in the form of `/v1/systemone`.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct SystemoneError {
+    detail: Details,
+}
+
+#[derive(Serialize, JsonSchema)]
+#[serde(untagged)]
+enum Details {
+    /// With 422: the body is wrong.
+    Body([Detail; 1]),
+    Other {
+        error_type: &'static str,
+        message: String,
+    },
+}
+
+/// Error in the form of `OpenAI`.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct OpenaiError {
+    pub(super) error: OpenaiDetail,
 }
 
 /// Of a value in a body, as `/v1/systemone` says it.
@@ -202,18 +224,15 @@ impl Problem {
 
     /// Status and body in a form.
     fn body(&self, shape: Shape) -> (StatusCode, String) {
-        let (code, status) = (self.code, self.code.status());
+        let status = self.code.status();
         match shape {
-            Shape::Own => {
-                let body = Body { error: self.clone() };
-                (status, serde_json::to_string(&body).unwrap_or_default())
-            }
-            Shape::Systemone if code.is_of_the_body() => {
-                let body = json!({ "detail": [self.detail()] });
-                (StatusCode::UNPROCESSABLE_ENTITY, body.to_string())
+            Shape::Own => (status, written(&Body { error: self.clone() })),
+            Shape::Systemone if self.code.is_of_the_body() => {
+                let detail = Details::Body([self.detail()]);
+                (StatusCode::UNPROCESSABLE_ENTITY, written(&SystemoneError { detail }))
             }
             Shape::Systemone => {
-                let kind = match status {
+                let error_type = match status {
                     StatusCode::UNAUTHORIZED => "authentication_error",
                     StatusCode::NOT_FOUND => "not_found_error",
                     StatusCode::PAYLOAD_TOO_LARGE => "request_too_large",
@@ -222,12 +241,12 @@ impl Problem {
                     StatusCode::INTERNAL_SERVER_ERROR => "api_error",
                     _ => "invalid_request_error",
                 };
-                let detail = json!({ "error_type": kind, "message": self.message });
-                (status, json!({ "detail": detail }).to_string())
+                let detail = Details::Other { error_type, message: self.message.clone() };
+                (status, written(&SystemoneError { detail }))
             }
             Shape::Openai => {
                 let (status, error) = self.openai();
-                (status, json!({ "error": error }).to_string())
+                (status, written(&OpenaiError { error }))
             }
         }
     }
@@ -236,6 +255,10 @@ impl Problem {
     pub(super) fn event(self) -> Body {
         Body { error: self }
     }
+}
+
+fn written(body: &impl Serialize) -> String {
+    serde_json::to_string(body).unwrap_or_default()
 }
 
 /// The status alone: the body is written where the path is known, by [`write()`].
@@ -262,13 +285,5 @@ pub(super) fn write(response: &mut Response, shape: Shape) {
     }
     if problem.code == Code::Unauthorized {
         headers.insert(header::WWW_AUTHENTICATE, SCHEME);
-    }
-}
-
-pub(super) fn json(status: StatusCode, body: &impl Serialize) -> Response {
-    match serde_json::to_vec(body) {
-        Ok(body) => (status, [(header::CONTENT_TYPE, "application/json")], body).into_response(),
-        // No type here has keys that JSON lacks.
-        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }
 }

@@ -10,9 +10,8 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot::Sender;
 use tracing::debug;
 
-use super::answer::ModelAnswer;
 use super::metrics::Metrics;
-use super::model::{AnswerOptions, Input};
+use super::model::{AnswerOptions, Input, ModelAnswer};
 use super::models::Served;
 use super::problem::{Code, Problem};
 
@@ -175,12 +174,12 @@ pub(super) fn work<M>(
             metrics.batches.inc();
             metrics.batched.inc_by(inputs.iter().map(Input::texts).sum::<usize>() as u64);
             let begun = Instant::now();
-            let mut go_on = |tokens: &[ContinuedToken]| {
+            let mut continues = |tokens: &[ContinuedToken]| {
                 metrics.tokens.inc_by(tokens.len() as u64);
                 follow(tokens)
             };
             let answered = catch_unwind(AssertUnwindSafe(|| {
-                answer(&first.model, inputs, first.options, &mut go_on)
+                answer(&first.model, inputs, first.options, &mut continues)
             }));
             metrics.batch_seconds.inc_by(begun.elapsed().as_secs_f64());
             answered.unwrap_or(Err(Fault::Model))
@@ -386,11 +385,11 @@ mod tests {
         let answer = |(): &(),
                       inputs: &[Input],
                       _: AnswerOptions,
-                      go_on: &mut dyn FnMut(&[ContinuedToken]) -> bool| {
+                      continues: &mut dyn FnMut(&[ContinuedToken]) -> bool| {
             calls.push((text(&inputs[0]).to_owned(), inputs.len()));
-            assert!(go_on(&[]));
+            assert!(continues(&[]));
             drop(gone.take());
-            if !go_on(&[]) {
+            if !continues(&[]) {
                 return Err(Fault::Model);
             }
             let score = RowAnswer::Score { score: 0.5, interval: None, draws_deviation: None };

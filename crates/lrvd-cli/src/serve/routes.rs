@@ -16,20 +16,15 @@ use axum::response::{Html, IntoResponse, Response};
 use axum::routing::{any, delete, get};
 use hyper::body::Frame;
 use serde::Serialize;
-use tokio::sync::oneshot::channel;
 use tower_http::cors::{AllowOrigin, CorsLayer};
 
-use super::apis::{APIS, Api, api, document, shape};
-use super::app::{App, answered};
+use super::app::{App, Streamed};
+use super::body::{check_head, json, text_of};
 use super::metrics::CONTENT_TYPE;
 use super::model::Input;
-use super::models::Served;
-use super::problem::{Code, Problem, json, write};
-use super::queue::Job;
-use super::request::{Asked, check_head, text_of};
-use super::response::{Form, respond};
-use super::stream::{Streamed, stream};
-use super::systemone::ModelList;
+use super::models::ModelList;
+use super::openapi::{APIS, Api, api, document, shape};
+use super::problem::{Code, Problem, write};
 use super::{ADAPTER, ADAPTERS, MODELS, adapters};
 use crate::printer::Printer;
 
@@ -158,40 +153,18 @@ async fn ask(
         return ([(header::ALLOW, "POST")], not_allowed()).into_response();
     }
     let body = text_of(&headers, body, app.limits.max_bytes);
-    let (model, asked, form) = match body.and_then(|body| (api.read)(&body, &app.models)) {
-        Ok(found) => found,
+    let asked = match body.and_then(|body| (api.read)(&body, &app.models)) {
+        Ok(asked) => asked,
         Err(problem) => return problem.into_response(),
     };
     let size = Size {
-        model: model.card.name().to_owned(),
+        model: asked.model.card.name().to_owned(),
         texts: asked.inputs.iter().map(Input::texts).sum(),
         draws: asked.options.draws,
     };
-    let answered = if asked.stream {
-        stream(&app, model, asked, form, begun).await
-    } else {
-        whole(&app, model, asked, form, begun).await
-    };
-    let mut response = answered.unwrap_or_else(Problem::into_response);
+    let mut response = app.answer(asked, begun).await.unwrap_or_else(Problem::into_response);
     response.extensions_mut().insert(size);
     response
-}
-
-/// The response to a request, once its answer is complete. A client that stops waiting closes the reply, which the model checks.
-async fn whole(
-    app: &App,
-    model: Arc<Served>,
-    asked: Asked,
-    form: Form,
-    begun: Instant,
-) -> Result<Response, Problem> {
-    let Asked { inputs, fields, options, .. } = asked;
-    let (reply, ended) = channel();
-    let job = Job { model: Arc::clone(&model), inputs, options, reply, tokens: None };
-    app.queue(&model).push(job)?;
-    let answers = answered(ended.await, fields)?;
-    app.count(&answers, begun);
-    respond(&model.card, form, answers, options)
 }
 
 async fn admit(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {

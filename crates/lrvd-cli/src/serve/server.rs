@@ -13,7 +13,7 @@ use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
-use lrvd_bench::{Error, Kind, Result, kind_of, no_threads, unreadable};
+use lrvd_bench::{Error, Result, no_threads};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Semaphore;
@@ -26,7 +26,7 @@ use super::app::App;
 use super::metrics::Metrics;
 use super::model::{Limits, Model};
 use super::models::{Load, Models, Served};
-use super::queue::{Fault, Queue, work};
+use super::queue::Queue;
 use super::routes::router;
 use crate::printer::Printer;
 
@@ -87,9 +87,9 @@ impl Server {
         let Self { runtime, listener, access, limits } = self;
         let serve = |(name, model): (Option<String>, Model)| {
             let served = Served::new(name, model, &limits)?;
-            let (first, options) = (served.model.first(), served.model.options());
+            let first = [served.model.first()];
             // What cannot answer says so now.
-            let answered = served.model.answer(&[first], options, &mut |_| true);
+            let answered = served.model.answer(&first, served.model.options(), &mut |_| true);
             let name = served.card.name();
             answered.map_err(|error| anyhow!("the model `{name}` does not answer: {error}"))?;
             Ok(served)
@@ -98,23 +98,18 @@ impl Server {
         started()?;
 
         let models = Models::new(models, limits.max_adapters, load);
-        let [queue, prompts] = [(), ()].map(|()| Queue::new(limits.queue));
-        let metrics = Metrics::default();
-        let app = Arc::new(App { models, limits, access, queue, prompts, metrics, stop, printer });
-        let work = |queue: &Queue| {
-            work(
-                queue,
-                &app.metrics,
-                limits.batch_size,
-                |served: &Served, input, options| served.model.is_shared(input, options),
-                |served, inputs, options, go_on| {
-                    let answered = served.model.answer(inputs, options, go_on);
-                    answered.map_err(|error| fault(&error, printer))
-                },
-            );
-        };
+        let app = Arc::new(App {
+            models,
+            limits,
+            access,
+            queue: Queue::new(limits.queue),
+            prompts: Queue::new(limits.queue),
+            metrics: Metrics::default(),
+            stop,
+            printer,
+        });
         let ended = thread::scope(|scope| {
-            let prompts = thread::Builder::new().spawn_scoped(scope, || work(&app.prompts))?;
+            let prompts = thread::Builder::new().spawn_scoped(scope, || app.work(&app.prompts))?;
             let http = || {
                 runtime.block_on(accept(listener, &app));
                 app.queue.close();
@@ -124,7 +119,7 @@ impl Server {
             };
             let http = thread::Builder::new().spawn_scoped(scope, http);
             let http = http.inspect_err(|_| app.prompts.close())?;
-            work(&app.queue);
+            app.work(&app.queue);
             Ok(http.join().and(prompts.join()))
         });
         let ended = ended.map_err(|error: io::Error| no_threads(1, error))?;
@@ -144,7 +139,8 @@ async fn accept(listener: TcpListener, app: &Arc<App>) {
     // The deadline counts while a connection is idle, too.
     http.timer(TokioTimer::new()).header_read_timeout(patience);
     let service = TowerToHyperService::new(router(Arc::clone(app)));
-    let (places, open) = (Arc::new(Semaphore::new(max_connections)), GracefulShutdown::new());
+    let places = Arc::new(Semaphore::new(max_connections));
+    let open = GracefulShutdown::new();
     while !app.stop.load(Ordering::Relaxed) {
         // Beyond the limit connections wait with the system until one ends.
         let Ok(Ok(place)) = timeout(LOOK, Arc::clone(&places).acquire_owned()).await else {
@@ -185,21 +181,4 @@ fn is_of_the_client(error: &io::Error) -> bool {
     use std::io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
 
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
-}
-
-/// What a request gets to know of an error, in words that name no place of this machine; one that its text did not cause is
-/// printed here.
-fn fault(error: &Error, printer: Printer) -> Fault {
-    match (unreadable(error), kind_of(error)) {
-        (Some(text), _) => Fault::Text(text),
-        (None, Some(Kind::NoTemplate)) => {
-            let text = "the model has no chat template: send `prompt` instead of `messages`";
-            Fault::Text(text.to_owned())
-        }
-        (None, Some(Kind::Stopped)) => Fault::Model,
-        (None, _) => {
-            printer.error(error.as_ref());
-            Fault::Model
-        }
-    }
 }

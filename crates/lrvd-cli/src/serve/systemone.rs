@@ -1,35 +1,33 @@
-//! `POST /v1/systemone`: typed questions about a state, and `GET /v1/models`, as the clients of decision models send and read them.
+//! `POST /v1/systemone`: typed questions about a state, as the clients of decision models send and read them.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use lrvd_bench::Unique;
 use lrvd_bench::adapter::Decided;
-use lrvd_bench::answers::{Invalid, Question, QuestionKind, state};
+use lrvd_bench::answers::{Invalid, Question, QuestionKind, QuestionOption, state};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::SYSTEMONE;
-use super::answer::in_order;
-use super::model::ClassifierCard;
-use super::models::{Models, Served};
+use super::app::Asked;
+use super::body::parsed;
+use super::model::{Answered, in_order};
+use super::models::Models;
 use super::problem::{Code, Detail, Problem};
-use super::request::{Asked, parsed};
-use super::typed::{self, Answered, Own, check_count, check_length, length, written};
+use super::typed::{self, Own, check_count, check_length, length, written};
 
-/// What the answers are written with.
-#[derive(Debug)]
-pub(super) struct Plan {
-    /// The client's names of the questions; the model does not read them.
-    ids: Vec<String>,
-    kinds: Vec<QuestionKind>,
-    /// Of each question with levels, the levels in words.
-    legends: Vec<Vec<String>>,
+/// A question, as its answer is written.
+struct Plan {
+    /// The client's name of it; the model does not read it.
+    id: String,
+    kind: QuestionKind,
+    /// Of a question with levels, the levels in words.
+    legend: Vec<String>,
 }
 
 /// Reads a request. Fields that are not known are passed over, as every server of this API does, but not those of a question.
-pub(super) fn read(body: &[u8], models: &Models) -> Result<(Arc<Served>, Asked, Plan), Problem> {
+pub(super) fn read(body: &[u8], models: &Models) -> Result<Asked, Problem> {
     let Unique(body) = parsed(body)?;
     let Value::Object(fields) = body else {
         return Err(Problem::at(Code::InvalidField, "body", "expected an object"));
@@ -51,10 +49,11 @@ pub(super) fn read(body: &[u8], models: &Models) -> Result<(Arc<Served>, Asked, 
         length(given, 0) + questions.values().map(|value| length(value, 0)).sum::<usize>(),
         card,
     )?;
-    let (draws, seed) = (whole(&fields, "x_draws")?, whole(&fields, "x_seed")?);
+    let draws = whole(&fields, "x_draws")?;
+    let seed = whole(&fields, "x_seed")?;
     let options = card.options(draws, seed).map_err(Problem::of_own_field)?;
     let state = state(given).map_err(|error| Problem::invalid(&[], &error))?;
-    let mut plan = Plan { ids: Vec::new(), kinds: Vec::new(), legends: Vec::new() };
+    let mut plans = Vec::new();
     let mut all = Vec::new();
     for (id, value) in questions {
         if id.is_empty() {
@@ -63,15 +62,15 @@ pub(super) fn read(body: &[u8], models: &Models) -> Result<(Arc<Served>, Asked, 
         }
         let question = Question::read_as(value, type_name)
             .map_err(|error| of_question(id, value["type"].as_str(), &error))?;
-        let levels = question.options.iter().filter(|_| question.kind == QuestionKind::Score);
-        plan.legends
-            .push(levels.map(|level| level.description.clone().unwrap_or_default()).collect());
-        plan.ids.push(id.clone());
-        plan.kinds.push(question.kind);
+        let words = |level: &QuestionOption| level.description.clone().unwrap_or_default();
+        let kind = question.kind;
+        let levels = question.options.iter().filter(|_| kind == QuestionKind::Score);
+        plans.push(Plan { id: id.clone(), kind, legend: levels.map(words).collect() });
         all.push(question);
     }
-    let asked = typed::asked(state, all, options, card)?;
-    Ok((model, asked, plan))
+    typed::asked(model, state, all, options, |found, name| {
+        SystemoneAnswers::new(plans, found, name)
+    })
 }
 
 /// The name of a type in this API.
@@ -164,22 +163,18 @@ enum SystemoneAnswer {
 }
 
 impl SystemoneAnswers {
-    pub(super) fn new(plan: Plan, found: Answered, card: &ClassifierCard) -> Result<Self, Problem> {
-        let plans = plan.ids.into_iter().zip(plan.kinds).zip(plan.legends);
+    fn new(plans: Vec<Plan>, found: Answered, model: String) -> Result<Self, Problem> {
         let (answers, input_tokens) = written(
-            plans,
+            plans.into_iter(),
             found,
-            |((id, _), legend), found| (id, answer(found, legend)),
-            |((id, kind), _), invalid| {
+            |plan, found| (plan.id, answer(found, plan.legend)),
+            |Plan { id, kind, .. }, invalid| {
                 let problem = of_question(&id, Some(type_name(kind)), &invalid);
                 ((id, SystemoneAnswer::Error { error: problem.detail() }), problem)
             },
         )?;
-        Ok(Self {
-            model: card.name.clone(),
-            answers: answers.into_iter().collect(),
-            usage: SystemoneUsage { input_tokens, output_tokens: 0 },
-        })
+        let usage = SystemoneUsage { input_tokens, output_tokens: 0 };
+        Ok(Self { model, answers: answers.into_iter().collect(), usage })
     }
 }
 
@@ -203,90 +198,5 @@ fn answer(found: Decided, legend: Vec<String>) -> SystemoneAnswer {
             confidence,
             own,
         },
-    }
-}
-
-/// `/v1/models`, for the clients of decision models and for those of `OpenAI`.
-#[derive(Serialize, JsonSchema)]
-#[schemars(rename = "Models")]
-pub(super) struct ModelList {
-    models: Vec<ModelLine>,
-    /// `list`
-    object: &'static str,
-    data: Vec<ModelObject>,
-}
-
-#[derive(Serialize, JsonSchema)]
-struct ModelLine {
-    name: String,
-    description: String,
-    /// Day on which the model was written.
-    release_date: String,
-}
-
-#[derive(Serialize, JsonSchema)]
-struct ModelObject {
-    id: String,
-    /// `model`
-    object: &'static str,
-    /// Seconds since 1970.
-    created: u64,
-    owned_by: &'static str,
-}
-
-impl ModelList {
-    pub(super) fn new(all: &[Arc<Served>]) -> Self {
-        let name = |model: &Served| model.card.name().to_owned();
-        let line = |model: &Arc<Served>| ModelLine {
-            name: name(model),
-            description: model.card.description(),
-            release_date: day(model.created),
-        };
-        let object = |model: &Arc<Served>| ModelObject {
-            id: name(model),
-            object: "model",
-            created: model.created,
-            owned_by: "lrvd",
-        };
-        Self {
-            models: all.iter().map(line).collect(),
-            object: "list",
-            data: all.iter().map(object).collect(),
-        }
-    }
-}
-
-/// The day in UTC, `YYYY-MM-DD`, of a second after 1970: Howard Hinnant's `civil_from_days`.
-fn day(seconds: u64) -> String {
-    let days = seconds / 86_400 + 719_468;
-    let (era, day_of_era) = (days / 146_097, days % 146_097);
-    let year_of_era =
-        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    // From March.
-    let month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month + 2) / 5 + 1;
-    let month = if month < 10 { month + 3 } else { month - 9 };
-    let year = era * 400 + year_of_era + u64::from(month <= 2);
-    format!("{year}-{month:02}-{day:02}")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Values of Python's `datetime.fromtimestamp(seconds, UTC)`.
-    #[test]
-    fn days_are_those_of_the_calendar() {
-        for (seconds, expected) in [
-            (0, "1970-01-01"),
-            (951_782_400, "2000-02-29"),
-            (951_868_799, "2000-02-29"),
-            (951_868_800, "2000-03-01"),
-            (1_735_689_599, "2024-12-31"),
-            (4_107_542_400, "2100-03-01"),
-        ] {
-            assert_eq!(day(seconds), expected);
-        }
     }
 }

@@ -1,17 +1,20 @@
 //! Typed questions in no API's form: how much is read and answered, what is asked of the model, the answers in order, our own fields.
 
+use std::sync::Arc;
+
+use axum::http::StatusCode;
 use lrvd_bench::adapter::Decided;
 use lrvd_bench::answers::{Invalid, Question, QuestionKind};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::model::{AnswerOptions, ClassifierCard, Input};
+use super::app::{Asked, Form};
+use super::body::json;
+use super::card::ClassifierCard;
+use super::model::{AnswerOptions, Answered, Input, ModelAnswer};
+use super::models::Served;
 use super::problem::{Code, Problem};
-use super::request::Asked;
-
-/// The answers to the questions of one request, and the errors of those that have none.
-pub(super) type Answered = Vec<Result<Decided, Invalid>>;
 
 /// Bytes of the text that a value is written as, in which nesting is indentation: a short body can be a long text.
 pub(super) fn length(value: &Value, depth: usize) -> usize {
@@ -45,17 +48,24 @@ pub(super) fn check_count(found: usize, card: &ClassifierCard) -> Result<(), Pro
     Err(Problem::at(Code::InvalidField, "questions", message))
 }
 
-/// What is asked of the model of `card`: `questions` about `state`.
-pub(super) fn asked(
+/// A request with `questions` about `state`; `write` puts the answers into the form of an API, under the name of the model.
+pub(super) fn asked<A: Serialize>(
+    model: Arc<Served>,
     state: String,
     questions: Vec<Question>,
     options: AnswerOptions,
-    card: &ClassifierCard,
+    write: impl FnOnce(Answered, String) -> Result<A, Problem> + Send + 'static,
 ) -> Result<Asked, Problem> {
+    let card = model.classifier()?;
     let count = questions.iter().map(|question| question.options.len()).sum();
     check_options(count, options.draws, card)?;
+    let name = card.name.clone();
+    let form = Form::whole(move |answers| {
+        let body = write(ModelAnswer::into_decided(answers), name)?;
+        Ok(json(StatusCode::OK, &body))
+    });
     let inputs = vec![Input::Decision { state, questions }];
-    Ok(Asked { inputs, fields: vec!["questions".to_owned()], options, stream: false })
+    Ok(Asked { model, inputs, fields: vec!["questions".to_owned()], options, form })
 }
 
 /// The answers in the form of an API, and the tokens that the model read. `write` has the plan of a question with its answer,
@@ -87,7 +97,8 @@ pub(super) fn written<P, A>(
 
 /// Rejects questions with more `options` in all, for each draw, than a request may have.
 fn check_options(options: usize, draws: usize, card: &ClassifierCard) -> Result<(), Problem> {
-    let (found, most) = (options.saturating_mul(draws.max(1)), card.max_options);
+    let found = options.saturating_mul(draws.max(1));
+    let most = card.max_options;
     if found <= most {
         return Ok(());
     }
