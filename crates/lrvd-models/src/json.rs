@@ -15,14 +15,15 @@ use crate::error::{Error, Result};
 
 /// Keys that transformers writes and that change nothing in the forward pass or the loss of a model whose configuration
 /// has no field for them. `legacy` chooses between two masked-language-modelling heads and `tie_word_embeddings` ties one;
-/// `pretraining_tp` splits products for tensor parallelism; `directionality` and `pooler_*` are of BERT's first code.
+/// `pretraining_tp` splits products for tensor parallelism; `directionality` and `pooler_*` are of BERT's first code;
+/// `sinusoidal_pos_embds` says how the stored table of a DistilBERT was made.
 const HARMLESS: &str = "
     architectures attn_implementation auto_map begin_suppress_tokens bos_token_id chunk_size_feed_forward cls_token_id
     decoder_start_token_id directionality dtype eos_token_id finetuning_task gradient_checkpointing id2label
     label2id legacy mask_token_id name_or_path output_attentions output_hidden_states output_past
     pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head pooler_type prefix
-    pretraining_tp problem_type return_dict sep_token_id task_specific_params tf_legacy_loss
-    tie_word_embeddings tokenizer_class torch_dtype torchscript transformers_version use_bfloat16
+    pretraining_tp problem_type qa_dropout return_dict sep_token_id sinusoidal_pos_embds task_specific_params
+    tf_legacy_loss tie_weights_ tie_word_embeddings tokenizer_class torch_dtype torchscript transformers_version use_bfloat16
     use_cache";
 /// Keys that change any model unless they are null, false or empty.
 const DEFAULT_ONLY: &str = "

@@ -233,12 +233,14 @@ pub fn inspect_base(dir: &Path) -> Result<BaseReport> {
     let store = architecture.open_weights(&model)?;
     let mut parameters = BTreeMap::new();
     let mut dtypes = BTreeMap::new();
+    let prefix = match &architecture {
+        Architecture::Deberta(config) => config.family.prefix(),
+        Architecture::Llama(_) => "model",
+    };
     for name in store.names() {
         let n: usize = store.shape(name).unwrap_or_default().iter().product();
         // The part below the model's own name, which a head has not.
-        let inner = ["deberta.", "bert.", "roberta.", "model."]
-            .iter()
-            .find_map(|prefix| name.strip_prefix(prefix));
+        let inner = name.strip_prefix(prefix).and_then(|rest| rest.strip_prefix('.'));
         let part = inner.unwrap_or(name).split('.').next().unwrap_or(name);
         *parameters.entry(part.to_owned()).or_insert(0) += n;
         if let Some(dtype) = store.dtype(name) {

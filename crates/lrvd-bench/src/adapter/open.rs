@@ -501,7 +501,7 @@ impl AdapterFiles {
             // It answers by its own head, which is adapted and not replaced.
             layout if layout.readout() != Readout::Head => ("CAUSAL_LM", &[]),
             InputLayout::Prompt(_) => ("SEQ_CLS", &["score"]),
-            _ => ("SEQ_CLS", &["pooler", "classifier"]),
+            _ => ("SEQ_CLS", &["pooler", "pre_classifier", "classifier"]),
         };
         // A RoBERTa has no module called pooler, and a mean needs none.
         let mut found = Vec::new();

@@ -58,7 +58,7 @@ impl Architecture {
                 Ok(Self::Deberta(DebertaConfig::read(&file)?))
             }
             _ => {
-                let supported = [Family::model_types(), LlamaFamily::model_types()].concat();
+                let supported = [&Family::model_types()[..], &LlamaFamily::model_types()].concat();
                 let supported = quoted(supported);
                 bail!("`{}`: `model_type` is {found}, supported: {supported}", file.display())
             }
@@ -372,7 +372,7 @@ mod tests {
             std::fs::write(folder.path().join("config.json"), config).unwrap();
             let error = Architecture::read(folder.path()).unwrap_err().to_string();
             let (_, message) = error.split_once("config.json`: ").unwrap();
-            let supported = "`deberta-v2`, `bert`, `roberta`, `xlm-roberta`, `llama`, `mistral`, `qwen2`, `qwen3`";
+            let supported = "`deberta-v2`, `bert`, `roberta`, `xlm-roberta`, `distilbert`, `mpnet`, `llama`, `mistral`, `qwen2`, `qwen3`";
             assert_eq!(message, format!("`model_type` is {found}, supported: {supported}"));
         }
     }

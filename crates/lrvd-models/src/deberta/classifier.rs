@@ -12,7 +12,6 @@ use lrvd_core::noise::{NoiseKey, module_id};
 use super::activation::Activation;
 use super::config::DebertaConfig;
 use super::encoder::DebertaEncoder;
-use super::family::Family;
 use super::layer::dropped;
 use crate::batch::TokenBatch;
 use crate::error::Result;
@@ -25,7 +24,8 @@ use crate::source::{Loaded, Precision, WeightSource, check_depth};
 /// mean    logits = classifier(dropout(pooled))   pooled = Σ_t mask_t · h_t / Σ_t mask_t
 /// ```
 ///
-/// `act` is GELU in a DeBERTa and tanh in every other [family](super::Family); a BERT has no dropout before the pooler.
+/// `act` is GELU in a DeBERTa, ReLU in a DistilBERT and tanh in every other [family](super::Family); BERT and DistilBERT have
+/// no dropout before the pooler.
 ///
 /// # Shapes
 ///
@@ -60,12 +60,11 @@ impl DebertaClassifier {
         let d = config.hidden_size;
         let std = config.initializer_range;
         let [pooler, classifier] = config.family.head();
-        let is_deberta = config.family == Family::Deberta;
         Self {
             encoder,
             pooler: (config.pooling.is_first())
                 .then(|| source.head(pooler, Group::Pooler, [d, d], true, std)),
-            activation: if is_deberta { Activation::Gelu } else { Activation::Tanh },
+            activation: config.family.spec().head_activation,
             classifier: source.head(classifier, Group::Head, [d, config.num_labels()], true, std),
             pooler_dropout: config.pooler_dropout,
             classifier_dropout: config.cls_dropout,

@@ -1,4 +1,4 @@
-//! Settings in the `config.json` of a DeBERTa-v2/v3, BERT, RoBERTa or XLM-RoBERTa.
+//! Settings in the `config.json` of an encoder.
 //!
 //! Typed, checked once, with transformers' defaults. A value that would change the result and is not supported is
 //! an error that names it; an unknown key is kept in [`DebertaConfig::unrecognised`] for the loader to report.
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::activation::Activation;
 use super::family::Family;
-use super::relative_position::RelativePositions;
+use super::relative_position::{BIAS_ROWS, RelativePositions};
 use crate::error::{Error, Result};
 use crate::json::{
     JsonObject, Probability, deviation, epsilon, head_width, plain, probability, shown, size,
@@ -158,8 +158,8 @@ pub struct DebertaConfig {
     /// Dropout probability before the pooler.
     #[serde(default, deserialize_with = "probability")]
     pub pooler_dropout: f64,
-    /// Dropout probability before the classifier; `hidden_dropout_prob` by default.
-    #[serde(default, deserialize_with = "probability")]
+    /// Dropout probability before the classifier; `hidden_dropout_prob` by default, 0.2 in a DistilBERT.
+    #[serde(skip)]
     pub cls_dropout: f64,
     /// Input of the head. No file states it: it is a setting of a fine-tuning run.
     #[serde(skip)]
@@ -195,10 +195,40 @@ impl DebertaConfig {
     }
 
     fn from_object(mut json: JsonObject<'_>) -> Result<Self> {
-        let file = json.file;
         let model_type = json.take_model_type(&Family::model_types())?;
         let family = Family::from_model_type(model_type).unwrap_or_default();
-        let spec = family.spec();
+        let keys = family.spec().keys;
+        for &(own, name) in keys {
+            if let Some(value) = json.map.remove(own) {
+                json.map.insert(name.to_owned(), value);
+            }
+        }
+        Self::of_family(family, json).map_err(|mut error| {
+            if let Error::Format { key, .. } | Error::Unsupported { key, .. } = &mut error
+                && let Some((own, _)) = keys.iter().find(|(_, name)| name == key)
+            {
+                *key = (*own).to_owned();
+            }
+            error
+        })
+    }
+
+    /// From an object with BERT's keys.
+    fn of_family(family: Family, mut json: JsonObject<'_>) -> Result<Self> {
+        let file = json.file;
+        let (model_type, spec) = (family.model_type(), family.spec());
+        // transformers reads none of these keys: the values are in its code.
+        json.take_only(&match family {
+            Family::DistilBert => {
+                vec![("layer_norm_eps", json!(1e-12)), ("type_vocab_size", json!(0))]
+            }
+            Family::Mpnet => vec![
+                ("pad_token_id", json!(1)),
+                ("relative_attention_num_buckets", json!(BIAS_ROWS)),
+                ("type_vocab_size", json!(0)),
+            ],
+            _ => Vec::new(),
+        })?;
         // A written null means that no row is the padding.
         let default_pad = usize::from(spec.shifts_positions);
         let pad = (!json.map.contains_key("pad_token_id")).then_some(default_pad);
@@ -207,15 +237,14 @@ impl DebertaConfig {
             "initializer_range": 0.02, "max_position_embeddings": 512, "pad_token_id": pad,
             "layer_norm_eps": spec.layer_norm_eps, "type_vocab_size": spec.type_vocab_size,
         }));
-        let states_dropout = json.get("cls_dropout").is_some();
-        let mut head_dropout = None;
         if family != Family::Deberta {
             json.take_only(&[("position_embedding_type", json!("absolute"))])?;
             if let Some(key) = DEBERTA_ONLY.split_whitespace().find(|key| json.get(key).is_some()) {
                 return Err(json.unsupported(key, format!("none in a `{model_type}`")));
             }
-            head_dropout = json.take("classifier_dropout")?.map(|Probability(rate)| rate);
         }
+        let (key, default) = spec.head_dropout;
+        let head_dropout = json.take(key)?.map(|Probability(rate)| rate).or(default);
         json.fill(json!({"position_biased_input": true}));
         json.map.retain(|key, value| {
             !OPTIONAL.contains(&&**key) || value.as_i64().is_none_or(|value| value > 0)
@@ -234,9 +263,7 @@ impl DebertaConfig {
             id2label: labels(&mut json)?,
             ..json.read()?
         };
-        if !states_dropout {
-            config.cls_dropout = head_dropout.unwrap_or(config.hidden_dropout_prob);
-        }
+        config.cls_dropout = head_dropout.unwrap_or(config.hidden_dropout_prob);
         // The dropout of the head is before both layers of RoBERTa's head, and before the classifier of BERT.
         if spec.shifts_positions {
             config.pooler_dropout = config.cls_dropout;

@@ -12,7 +12,7 @@ use lrvd_core::noise::module_id;
 use super::activation::Activation;
 use super::config::{ConvolutionConfig, DebertaConfig};
 use super::layer::{EncoderLayer, dropped};
-use super::relative_position::Positions;
+use super::relative_position::{BIAS_ROWS, Positions, bias_row};
 use crate::batch::TokenBatch;
 use crate::norm::LayerNorm;
 use crate::source::{Init, WeightSource};
@@ -35,13 +35,15 @@ impl DebertaEncoder {
     pub fn load(source: &mut WeightSource<'_>, config: &DebertaConfig) -> Self {
         let d = config.hidden_size;
         let prefix = config.family.prefix();
-        let stack = format!("{prefix}.encoder");
+        let stack = config.family.stack();
         let embeddings = Embeddings::load(source, &format!("{prefix}.embeddings"), config);
-        let layout = config.relative_positions();
-        let rel_embeddings = layout.map(|layout| {
-            let name = format!("{stack}.rel_embeddings.weight");
+        let terms = config.relative_positions();
+        let terms = terms.map(|layout| ("rel_embeddings", [2 * layout.span(), d]));
+        let bias = ("relative_attention_bias", [BIAS_ROWS, config.num_attention_heads]);
+        let bias = config.family.spec().has_position_bias.then_some(bias);
+        let rel_embeddings = terms.or(bias).map(|(name, shape)| {
             let init = Init::Normal(config.initializer_range);
-            source.parameter(&name, [2 * layout.span(), d], init)
+            source.parameter(&format!("{stack}.{name}.weight"), shape, init)
         });
         let rel_norm = (config.relative_attention && config.norm_rel_ebd).then(|| {
             LayerNorm::load(source, &format!("{stack}.LayerNorm"), d, config.layer_norm_eps)
@@ -103,12 +105,13 @@ impl DebertaEncoder {
         let embedded = self.embeddings.forward(input, pass);
         seen(&embedded);
         let layout = self.config.relative_positions();
-        let positions = self.rel_embeddings.as_ref().zip(layout).map(|(table, layout)| {
+        let positions = self.rel_embeddings.as_ref().map(|table| {
             let mut table = table.val();
             if let Some(norm) = &self.rel_norm {
                 table = norm.forward(table);
             }
-            Positions::new(table, tokens, layout)
+            let row = |distance| layout.map_or_else(|| bias_row(distance), |l| l.row(distance));
+            Positions::new(table, tokens, row)
         });
         let mut x = embedded.clone();
         for (i, layer) in self.layers.iter().enumerate() {

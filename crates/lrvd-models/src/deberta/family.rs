@@ -2,6 +2,7 @@
 
 use lrvd_burn::files::WeightStore;
 
+use super::activation::Activation;
 use crate::error::Result;
 
 /// A kind of encoder, by the `model_type` of `config.json`.
@@ -16,6 +17,10 @@ pub enum Family {
     Roberta,
     /// XLM-RoBERTa: a RoBERTa with another vocabulary.
     XlmRoberta,
+    /// DistilBERT: a BERT without segments and pooler, whose head has two layers with a ReLU between them.
+    DistilBert,
+    /// MPNet: a RoBERTa whose scores have a bias for the distance of two positions, and a vocabulary of word pieces.
+    Mpnet,
 }
 
 /// The linear layers of an encoder layer that published experiments adapt, by the end of their path, with the names of
@@ -39,11 +44,26 @@ pub(super) struct FamilySpec {
     architecture: &'static str,
     /// Start of the names of the encoder's parameters.
     prefix: &'static str,
+    /// Path of the stack of layers below the prefix.
+    stack: &'static str,
     /// Paths in an encoder layer of the layers of [`ADAPTER_TARGETS`]; one that is several of them is named as often.
     pub(super) layers: [&'static str; 6],
+    /// Paths of the norms in an encoder layer: behind the attention, behind the feed-forward.
+    pub(super) norms: [&'static str; 2],
+    /// Paths that name the dropouts in an encoder layer: on attention weights, on the attention's output, on that of the
+    /// feed-forward; empty for none.
+    pub(super) dropouts: [&'static str; 3],
     head: [&'static str; 2],
+    /// Between both layers of the head.
+    pub(super) head_activation: Activation,
+    /// Key of the dropout before the classifier, and its default where that is not `hidden_dropout_prob`.
+    pub(super) head_dropout: (&'static str, Option<f64>),
+    /// Keys of `config.json` that BERT calls otherwise, each with BERT's name.
+    pub(super) keys: &'static [(&'static str, &'static str)],
     /// `true` if a position's row of the table is counted from the padding token.
     pub(super) shifts_positions: bool,
+    /// `true` if each head adds a bias by the distance of two positions to its scores.
+    pub(super) has_position_bias: bool,
     pub(super) layer_norm_eps: f64,
     pub(super) type_vocab_size: usize,
 }
@@ -61,8 +81,15 @@ const BERT: FamilySpec = FamilySpec {
         "intermediate.dense",
         "output.dense",
     ],
+    norms: ["attention.output.LayerNorm", "output.LayerNorm"],
+    dropouts: ["attention.self", "attention.output", "output"],
     head: ["bert.pooler.dense", "classifier"],
+    head_activation: Activation::Tanh,
+    head_dropout: ("classifier_dropout", None),
+    keys: &[],
+    stack: "encoder",
     shifts_positions: false,
+    has_position_bias: false,
     layer_norm_eps: 1e-12,
     type_vocab_size: 2,
 };
@@ -75,7 +102,7 @@ const ROBERTA: FamilySpec = FamilySpec {
     shifts_positions: true,
     ..BERT
 };
-const SPECS: [FamilySpec; 4] = [
+const SPECS: [FamilySpec; 6] = [
     FamilySpec {
         family: Family::Deberta,
         model_type: "deberta-v2",
@@ -90,9 +117,11 @@ const SPECS: [FamilySpec; 4] = [
             "output.dense",
         ],
         head: ["pooler.dense", "classifier"],
-        shifts_positions: false,
+        head_activation: Activation::Gelu,
+        head_dropout: ("cls_dropout", None),
         layer_norm_eps: 1e-7,
         type_vocab_size: 0,
+        ..BERT
     },
     BERT,
     ROBERTA,
@@ -100,6 +129,57 @@ const SPECS: [FamilySpec; 4] = [
         family: Family::XlmRoberta,
         model_type: "xlm-roberta",
         architecture: "XLMRobertaForSequenceClassification",
+        ..ROBERTA
+    },
+    FamilySpec {
+        family: Family::DistilBert,
+        model_type: "distilbert",
+        architecture: "DistilBertForSequenceClassification",
+        prefix: "distilbert",
+        stack: "transformer",
+        layers: [
+            "attention.q_lin",
+            "attention.k_lin",
+            "attention.v_lin",
+            "attention.out_lin",
+            "ffn.lin1",
+            "ffn.lin2",
+        ],
+        norms: ["sa_layer_norm", "output_layer_norm"],
+        dropouts: ["attention", "", "ffn"],
+        head: ["pre_classifier", "classifier"],
+        head_activation: Activation::Relu,
+        head_dropout: ("seq_classif_dropout", Some(0.2)),
+        keys: &[
+            ("dim", "hidden_size"),
+            ("n_layers", "num_hidden_layers"),
+            ("n_heads", "num_attention_heads"),
+            ("hidden_dim", "intermediate_size"),
+            ("activation", "hidden_act"),
+            ("dropout", "hidden_dropout_prob"),
+            ("attention_dropout", "attention_probs_dropout_prob"),
+        ],
+        type_vocab_size: 0,
+        ..BERT
+    },
+    FamilySpec {
+        family: Family::Mpnet,
+        model_type: "mpnet",
+        architecture: "MPNetForSequenceClassification",
+        prefix: "mpnet",
+        layers: [
+            "attention.attn.q",
+            "attention.attn.k",
+            "attention.attn.v",
+            "attention.attn.o",
+            "intermediate.dense",
+            "output.dense",
+        ],
+        norms: ["attention.LayerNorm", "output.LayerNorm"],
+        dropouts: ["attention.attn", "attention", "output"],
+        head_dropout: ("", None),
+        has_position_bias: true,
+        type_vocab_size: 0,
         ..ROBERTA
     },
 ];
@@ -132,7 +212,17 @@ impl Family {
 
     /// The layers of [`ADAPTER_TARGETS`], in the same order, under the names of this family.
     pub fn adapter_targets(self) -> [&'static str; 6] {
-        self.spec().layers.map(|path| path.trim_start_matches("attention.self."))
+        let [attention, ..] = self.spec().dropouts;
+        let own = |path: &'static str| {
+            path.strip_prefix(attention).and_then(|rest| rest.strip_prefix('.')).unwrap_or(path)
+        };
+        self.spec().layers.map(own)
+    }
+
+    /// Path of the stack of layers.
+    pub(super) fn stack(self) -> String {
+        let FamilySpec { prefix, stack, .. } = self.spec();
+        format!("{prefix}.{stack}")
     }
 
     /// Paths of the layer before the classifier, which reads the first token, and of the classifier.
@@ -147,10 +237,11 @@ impl Family {
 
     /// `true` if a tensor of a checkpoint belongs to pretraining, or is not a weight: no classifier reads it.
     pub fn is_spare(self, name: &str) -> bool {
-        let heads = ["lm_predictions.", "mask_predictions.", "cls.", "lm_head."];
+        let heads = ["lm_predictions.", "mask_predictions.", "cls.", "lm_head.", "vocab_"];
+        let FamilySpec { prefix, shifts_positions, .. } = self.spec();
         heads.iter().any(|head| name.starts_with(head))
             || name.ends_with(".position_ids")
-            || self.spec().shifts_positions && name.starts_with("roberta.pooler.")
+            || *shifts_positions && name.starts_with(&format!("{prefix}.pooler."))
     }
 
     /// The weights under the names of a model with a head: those of a bare encoder have no prefix, and the first BERT
@@ -160,8 +251,9 @@ impl Family {
         let is_bare = !store.names().any(|name| name.starts_with(&prefix));
         let [pooler, _] = self.head();
         let inner = |name: &str| {
-            let parts = ["embeddings.", "encoder.", "pooler."];
-            parts.iter().any(|part| name.starts_with(part)) && !name.starts_with(pooler)
+            let parts = ["embeddings", self.spec().stack, "pooler"];
+            let start = name.split('.').next().unwrap_or_default();
+            parts.contains(&start) && !name.starts_with(pooler)
         };
         let renamed = store.map(|name, _| {
             let name = name
@@ -189,5 +281,10 @@ mod tests {
             Family::Roberta.adapter_targets()[..4],
             ["query", "key", "value", ADAPTER_TARGETS[3]]
         );
+        assert_eq!(
+            Family::DistilBert.adapter_targets(),
+            ["q_lin", "k_lin", "v_lin", "out_lin", "ffn.lin1", "ffn.lin2"]
+        );
+        assert_eq!(Family::Mpnet.adapter_targets()[..4], ["q", "k", "v", "o"]);
     }
 }

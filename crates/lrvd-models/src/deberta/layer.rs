@@ -6,13 +6,14 @@ use burn::module::Module;
 use burn::tensor::Tensor;
 use lrvd_burn::adapter::AdaptedLinear;
 use lrvd_burn::model::Named;
-use lrvd_burn::ops::disentangled_attention::AttentionLayout;
+use lrvd_burn::ops::disentangled_attention::{AttentionLayout, PositionRows};
 use lrvd_burn::ops::{disentangled_attention, dropout};
 use lrvd_burn::sampling::Pass;
 use lrvd_core::noise::{NoiseKey, module_id};
 
 use super::activation::Activation;
 use super::config::DebertaConfig;
+use super::family::FamilySpec;
 use super::relative_position::Positions;
 use crate::norm::LayerNorm;
 use crate::source::WeightSource;
@@ -27,9 +28,12 @@ struct ResidualOutput {
 }
 
 impl ResidualOutput {
+    /// With the dense layer, the norm and the dropout of these names in the layer at `path`; without dropout where its name
+    /// is empty.
     fn load(
         source: &mut WeightSource<'_>,
         path: &str,
+        [dense, norm, dropout]: [&str; 3],
         d_input: usize,
         config: &DebertaConfig,
     ) -> Self {
@@ -37,10 +41,10 @@ impl ResidualOutput {
         let eps = config.layer_norm_eps;
         let std = config.initializer_range;
         Self {
-            dense: source.linear(&format!("{path}.dense"), [d_input, d], true, std),
-            norm: LayerNorm::load(source, &format!("{path}.LayerNorm"), d, eps),
-            dropout: config.hidden_dropout_prob,
-            site: module_id(path),
+            dense: source.linear(&format!("{path}.{dense}"), [d_input, d], true, std),
+            norm: LayerNorm::load(source, &format!("{path}.{norm}"), d, eps),
+            dropout: if dropout.is_empty() { 0.0 } else { config.hidden_dropout_prob },
+            site: module_id(&format!("{path}.{dropout}")),
         }
     }
 
@@ -67,13 +71,16 @@ impl EncoderLayer {
     pub(super) fn load(source: &mut WeightSource<'_>, path: &str, config: &DebertaConfig) -> Self {
         let (d, wide, std) =
             (config.hidden_size, config.intermediate_size, config.initializer_range);
-        let at = |name: &str| format!("{path}.{name}");
+        let [.., attention, intermediate, output] = config.family.spec().layers;
+        let FamilySpec { norms, dropouts: [_, first, second], .. } = config.family.spec();
+        let names = [[attention, norms[0], first], [output, norms[1], second]];
+        let intermediate = format!("{path}.{intermediate}");
         Self {
-            attention: SelfAttention::load(source, &at("attention.self"), config),
-            attention_output: ResidualOutput::load(source, &at("attention.output"), d, config),
-            intermediate: source.linear(&at("intermediate.dense"), [d, wide], true, std),
+            attention: SelfAttention::load(source, path, config),
+            attention_output: ResidualOutput::load(source, path, names[0], d, config),
+            intermediate: source.linear(&intermediate, [d, wide], true, std),
             activation: config.hidden_act,
-            output: ResidualOutput::load(source, &at("output"), wide, config),
+            output: ResidualOutput::load(source, path, names[1], wide, config),
         }
     }
 
@@ -113,6 +120,7 @@ pub(super) fn dropped<const D: usize>(x: Tensor<D>, rate: f64, key: Option<Noise
 ///
 /// ```text
 /// score(i, j) = (q_i·k_j + q_i·pk[n] + k_j·pq[n]) / sqrt(3·d)      n = bucket(i − j) + span
+/// score(i, j) = q_i·k_j / sqrt(d) + b[n, head]                     with a bias for each distance (MPNet)
 /// ```
 ///
 /// `pk` and `pq` are the key and query projections of the relative embeddings: with shared keys
@@ -132,6 +140,7 @@ struct SelfAttention {
     heads: usize,
     c2p: bool,
     p2c: bool,
+    biased: bool,
     attention_dropout: f64,
     position_dropout: f64,
     site: u32,
@@ -141,23 +150,26 @@ impl SelfAttention {
     fn load(source: &mut WeightSource<'_>, path: &str, config: &DebertaConfig) -> Self {
         let d = config.hidden_size;
         let std = config.initializer_range;
+        let FamilySpec { dropouts: [site, ..], has_position_bias, .. } = config.family.spec();
+        let [query, key, value, ..] = config.family.spec().layers;
         let mut linear = |name: &str| source.linear(&format!("{path}.{name}"), [d, d], true, std);
         let (c2p, p2c) =
             (config.relative_attention && config.c2p, config.relative_attention && config.p2c);
         let separate = !config.share_att_key;
-        let [query, key, value, ..] = config.family.adapter_targets();
+        let of_positions = |name: &str| format!("{site}.{name}");
         Self {
             query: linear(query),
             key: linear(key),
             value: linear(value),
-            pos_key_proj: (separate && c2p).then(|| linear("pos_key_proj")),
-            pos_query_proj: (separate && p2c).then(|| linear("pos_query_proj")),
+            pos_key_proj: (separate && c2p).then(|| linear(&of_positions("pos_key_proj"))),
+            pos_query_proj: (separate && p2c).then(|| linear(&of_positions("pos_query_proj"))),
             heads: config.num_attention_heads,
             c2p,
             p2c,
+            biased: *has_position_bias,
             attention_dropout: config.attention_probs_dropout_prob,
             position_dropout: config.hidden_dropout_prob,
-            site: module_id(path),
+            site: module_id(&format!("{path}.{site}")),
         }
     }
 
@@ -209,6 +221,41 @@ impl SelfAttention {
                 .filter(|_| self.attention_dropout > 0.0)
                 .map(|key| (self.attention_dropout, key)),
         };
-        disentangled_attention(query, key, value, keys, queries, Some(mask), layout)
+        match positions.filter(|_| self.biased) {
+            Some(positions) => {
+                biased_attention(query, key, value, positions.table.clone(), mask, layout)
+            }
+            None => disentangled_attention(query, key, value, keys, queries, Some(mask), layout),
+        }
     }
+}
+
+/// Attention whose scores have the `bias` of their row and head, `[rows, heads]`.
+///
+/// Every head has one more feature: 1 in the queries, 0 in keys and values, and the bias over the factor of the scores
+/// in the position rows, so that the operator of the position terms, and its gradient, serve here too.
+fn biased_attention(
+    query: Tensor<3>,
+    key: Tensor<3>,
+    value: Tensor<3>,
+    bias: Tensor<2>,
+    mask: Tensor<2>,
+    layout: AttentionLayout,
+) -> Tensor<3> {
+    let [batch, tokens, hidden] = query.dims();
+    let (heads, width) = (layout.heads, hidden / layout.heads);
+    let extended = |x: Tensor<3>, feature: f64| {
+        let x = x.reshape([batch, tokens, heads, width]);
+        let last = Tensor::full([batch, tokens, heads, 1], feature, (&x.device(), x.dtype()));
+        Tensor::cat(vec![x, last], 3).reshape([batch, tokens, heads * (width + 1)])
+    };
+    let count = bias.dims()[0];
+    let bias = bias.cast(query.dtype()).div_scalar(layout.scale).reshape([1, count, heads, 1]);
+    let zeros = Tensor::zeros([1, count, heads, width], (&bias.device(), bias.dtype()));
+    let shared = Tensor::cat(vec![zeros, bias], 3).reshape([1, count, heads * (width + 1)]);
+    let keys = Some(PositionRows { shared, low: None });
+    let [query, key, value] = [(query, 1.0), (key, 0.0), (value, 0.0)].map(|(x, f)| extended(x, f));
+    let out = disentangled_attention(query, key, value, keys, None, Some(mask), layout);
+    let out = out.reshape([batch, tokens, heads, width + 1]).narrow(3, 0, width);
+    out.reshape([batch, tokens, hidden])
 }

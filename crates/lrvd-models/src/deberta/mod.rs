@@ -1,4 +1,5 @@
-//! Encoders: DeBERTa-v2 and v3, and as one without position terms in its scores BERT, RoBERTa and XLM-RoBERTa.
+//! Encoders: DeBERTa-v2 and v3, and as one without position terms in its scores BERT, RoBERTa, XLM-RoBERTa, DistilBERT and
+//! MPNet.
 
 mod activation;
 mod classifier;

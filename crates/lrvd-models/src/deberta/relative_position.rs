@@ -98,19 +98,49 @@ impl RelativePositions {
     }
 }
 
-/// The rows of the (normalised) relative embedding table that a sequence length needs, each once.
+/// Rows of MPNet's table of biases. transformers reads as many whatever `relative_attention_num_buckets` is.
+pub(super) const BIAS_ROWS: usize = 32;
+
+/// The row of MPNet's table of biases for a distance `r = i - j`.
+///
+/// # Formula
+///
+/// ```text
+/// bucket(r) = |r|                                       if |r| < 8
+///           = min(8 + floor(2·log2(|r| / 8)), 15)       otherwise
+/// row(r)    = bucket(r) + 16 for a key behind the query, r < 0
+/// ```
+///
+/// # Numerics
+///
+/// In integers, `2·log2(|r| / 8) = log2(r² / 64)`; transformers takes logarithms in f32, with the same rows for every `r`.
+///
+/// # References
+///
+/// Raffel et al. 2020, arXiv:1910.10683, section 2.1; Song et al. 2020, arXiv:2004.09297.
+pub(super) fn bias_row(relative: i64) -> i32 {
+    let distance = relative.unsigned_abs().min(128) as i32;
+    let bucket = match distance {
+        0..8 => distance,
+        _ => (8 + (distance * distance / 64).ilog2() as i32).min(15),
+    };
+    bucket + if relative < 0 { 16 } else { 0 }
+}
+
+/// The rows of a table of distances (position terms or biases) that a sequence length needs, each once.
 #[derive(Clone)]
 pub(super) struct Positions {
-    /// `[rows, hidden]`, in the order of the table.
+    /// `[rows, hidden]` or `[rows, heads]`, in the order of the table.
     pub table: Tensor<2>,
     /// Row of each rising offset `i − j` from `−(L−1)`, `2L−1` of them.
     pub rows: Arc<[u32]>,
 }
 
 impl Positions {
-    pub(super) fn new(table: Tensor<2>, tokens: usize, layout: RelativePositions) -> Self {
+    /// Of a table whose row for a distance `i − j` is `row(i − j)`.
+    pub(super) fn new(table: Tensor<2>, tokens: usize, row: impl Fn(i64) -> i32) -> Self {
         let last = tokens as i64 - 1;
-        let offsets: Vec<i32> = (-last..=last).map(|relative| layout.row(relative)).collect();
+        let offsets: Vec<i32> = (-last..=last).map(row).collect();
         let used: Vec<i32> = offsets.iter().copied().collect::<BTreeSet<_>>().into_iter().collect();
         let place = |row: &i32| used.partition_point(|other| other < row) as u32;
         let rows = offsets.iter().map(place).collect();

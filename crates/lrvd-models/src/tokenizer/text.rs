@@ -64,13 +64,13 @@ impl TextTokenizer {
     /// [`from_dir`](Self::from_dir) of a folder that may have no vocabulary: `None` then.
     pub fn find(folder: &Path) -> Result<Option<Self>> {
         let file = first_file(FILES.iter().map(|name| folder.join(name)))?;
-        file.map(|file| Self::load(&file, &Settings::read(folder)?)).transpose()
+        file.map(|file| Self::load(&file, Settings::read(folder)?)).transpose()
     }
 
     /// Reads one vocabulary file without settings: `vocab.txt` and `vocab.json` by their names, else a `tokenizer.json` if
     /// the name ends in `.json`, else SentencePiece.
     pub fn from_file(file: &Path) -> Result<Self> {
-        Self::load(file, &Settings::default())
+        Self::load(file, Settings::default())
     }
 
     /// From the texts of a `tokenizer.json` and of the `tokenizer_config.json` beside it, for tokenizers that come in
@@ -80,18 +80,18 @@ impl TextTokenizer {
         Self::build(engine, file, &Settings::parse(settings, file)?)
     }
 
-    fn load(file: &Path, settings: &Settings) -> Result<Self> {
+    fn load(file: &Path, mut settings: Settings) -> Result<Self> {
         let read = || read_limited(file, VOCABULARY_LIMIT).map_err(Error::read(file));
         let engine = if file.ends_with(vocab::WORD_PIECES) {
-            vocab::word_pieces(file, settings)?
+            vocab::word_pieces(file, &mut settings)?
         } else if file.ends_with(vocab::BYTE_PAIRS) {
-            vocab::byte_pairs(file, settings)?
+            vocab::byte_pairs(file, &settings)?
         } else if file.extension().is_some_and(|extension| extension == "json") {
             tokenizer_json::parse(&read()?, file)?
         } else {
-            convert(&SpmModel::parse(&read()?, file)?, file, settings)?
+            convert(&SpmModel::parse(&read()?, file)?, file, &settings)?
         };
-        Self::build(engine, file, settings)
+        Self::build(engine, file, &settings)
     }
 
     fn build(mut engine: Tokenizer, file: &Path, settings: &Settings) -> Result<Self> {

@@ -1,4 +1,4 @@
-//! The vocabulary files of BERT and of RoBERTa as an engine of the `tokenizers` library, as transformers makes it.
+//! The vocabulary files of BERT, MPNet and RoBERTa as an engine of the `tokenizers` library, as transformers makes it.
 //!
 //! Word pieces (`vocab.txt`, a token a line, whose number is its id):
 //!
@@ -7,9 +7,11 @@
 //! pre-tokenizer  cut at spaces and around punctuation
 //! model          the longest piece first, `##` before a piece within a word
 //! template       [CLS] a [SEP]   and   [CLS] a [SEP] b [SEP]   with type ids 0 and 1
+//!                MPNet: <s> a </s>   and   <s> a </s></s> b </s>   with type ids 0
 //! ```
 //!
-//! Text is lower-cased unless `do_lower_case` is false; `strip_accents` follows it unless it is set.
+//! Text is lower-cased unless `do_lower_case` is false; `strip_accents` follows it unless it is set. A vocabulary is MPNet's
+//! if it has all of MPNet's special tokens.
 //!
 //! Byte-level pairs (`vocab.json`, ids by token, and `merges.txt`, a pair a line, best first):
 //!
@@ -35,10 +37,21 @@ pub(super) const WORD_PIECES: &str = "vocab.txt";
 pub(super) const BYTE_PAIRS: &str = "vocab.json";
 const MERGES: &str = "merges.txt";
 
+/// MPNet's special tokens, by role.
+const MPNET: [(&str, &str); 7] = [
+    ("bos_token", "<s>"),
+    ("eos_token", "</s>"),
+    ("cls_token", "<s>"),
+    ("sep_token", "</s>"),
+    ("pad_token", "<pad>"),
+    ("unk_token", "[UNK]"),
+    ("mask_token", "<mask>"),
+];
+
 type Vocabulary = BTreeMap<String, u32>;
 
-/// Reads a `vocab.txt`.
-pub(super) fn word_pieces(file: &Path, settings: &Settings) -> Result<Tokenizer> {
+/// Reads a `vocab.txt`; of MPNet's, `settings` get the special tokens that they do not name.
+pub(super) fn word_pieces(file: &Path, settings: &mut Settings) -> Result<Tokenizer> {
     let text = read_text_limited(file, VOCABULARY_LIMIT).map_err(Error::read(file))?;
     let mut vocabulary = Vocabulary::new();
     for (id, token) in text.lines().enumerate() {
@@ -49,9 +62,18 @@ pub(super) fn word_pieces(file: &Path, settings: &Settings) -> Result<Tokenizer>
             return Err(Error::format(file, key, expected, format!("`{token}`")));
         }
     }
+    let is_mpnet = MPNET.iter().all(|(_, token)| vocabulary.contains_key(*token));
+    for (role, token) in MPNET.into_iter().filter(|_| is_mpnet) {
+        settings.names.entry(role).or_insert_with(|| (file.into(), token.to_owned()));
+    }
     let roles = Roles { file, settings, vocabulary: &vocabulary, usual: 0 };
     let cls = roles.needed("cls_token")?;
     let sep = roles.needed("sep_token")?;
+    let template = if is_mpnet {
+        pair_template(&cls, &sep, false)
+    } else {
+        template_json(Some(&cls), Some(&sep), false)
+    };
     let lowercase = settings.do_lower_case.unwrap_or(true);
     let parts = json!({
         "added_tokens": roles.added(),
@@ -61,7 +83,7 @@ pub(super) fn word_pieces(file: &Path, settings: &Settings) -> Result<Tokenizer>
             "strip_accents": settings.strip_accents,
         },
         "pre_tokenizer": {"type": "BertPreTokenizer"},
-        "post_processor": template_json(Some(&cls), Some(&sep), false),
+        "post_processor": template,
         "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": true},
         "model": {
             "type": "WordPiece", "unk_token": roles.needed("unk_token")?.0,
@@ -99,14 +121,19 @@ pub(super) fn byte_pairs(file: &Path, settings: &Settings) -> Result<Tokenizer> 
     let parts = json!({
         "added_tokens": roles.added(),
         "pre_tokenizer": bytes,
-        "post_processor": {
-            "type": "RobertaProcessing", "sep": sep, "cls": cls,
-            "trim_offsets": true, "add_prefix_space": space,
-        },
+        "post_processor": pair_template(&cls, &sep, space),
         "decoder": bytes,
         "model": {"type": "BPE", "vocab": vocabulary, "merges": merges},
     });
     engine(&parts, parts.to_string().as_bytes(), file)
+}
+
+/// Template of RoBERTa and MPNet, with two separators between a pair.
+fn pair_template(cls: &(String, u32), sep: &(String, u32), add_prefix_space: bool) -> Value {
+    json!({
+        "type": "RobertaProcessing", "sep": sep, "cls": cls,
+        "trim_offsets": true, "add_prefix_space": add_prefix_space,
+    })
 }
 
 /// The tokens with a special part.

@@ -127,11 +127,13 @@ fn recompute(dir: &Path) -> Result<(String, Vec<Check>)> {
 #[case::deberta("deberta", 10)]
 #[case::bert("bert", 2)]
 #[case::roberta("roberta", 2)]
+#[case::distilbert("distilbert", 2)]
+#[case::mpnet("mpnet", 2)]
 #[case::llama("llama", 8)]
 #[case::qwen("qwen", 4)]
 #[case::mistral("mistral", 2)]
-#[case::adapters("peft", 16)]
-#[case::tokenizers("tokenizers", 6)]
+#[case::adapters("peft", 18)]
+#[case::tokenizers("tokenizers", 7)]
 #[case::training_runs("train", 2)]
 fn recorded_folders_hold(#[case] kind: &str, #[case] count: usize) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(kind);

@@ -15,6 +15,8 @@ fn encoder(folder: &str, changes: &[(&str, Value)]) -> Result<DebertaConfig> {
     let base = match folder {
         "deberta" => include_str!("../golden/deberta/v3_base_style/config.json"),
         "bert" => include_str!("../golden/bert/pair/config.json"),
+        "distilbert" => include_str!("../golden/distilbert/one_word/config.json"),
+        "mpnet" => include_str!("../golden/mpnet/one_word/config.json"),
         _ => include_str!("../golden/roberta/right_padded/config.json"),
     };
     DebertaConfig::parse(&changed(base, changes), "config.json".as_ref())
@@ -178,6 +180,20 @@ fn other_encoders_have_their_own_defaults() {
         let config = read(r#", "classifier_dropout": 0.5"#);
         assert_eq!((config.cls_dropout, config.pooler_dropout), (0.5, 2.0 * pooler_dropout));
     }
+    for folder in ["distilbert", "mpnet"] {
+        let config = encoder(folder, &[]).unwrap();
+        assert_eq!((config.hidden_size, config.intermediate_size), (32, 48));
+        assert_eq!((config.num_hidden_layers, config.num_attention_heads), (2, 4));
+        let is_mpnet = folder == "mpnet";
+        let (pad, positions, eps) = if is_mpnet { (1, 150, 1e-5) } else { (0, 70, 1e-12) };
+        assert_eq!((config.pad_token_id, config.positions()), (Some(pad), Some(positions)));
+        assert_eq!((config.layer_norm_eps, config.type_vocab_size), (eps, 0));
+        let dropouts = if is_mpnet { (0.1, 0.1) } else { (0.2, 0.0) };
+        assert_eq!((config.cls_dropout, config.pooler_dropout), dropouts);
+        assert!(config.unrecognised.is_empty() && config.relative_positions().is_none());
+    }
+    let unset = [("pad_token_id", Value::Null)];
+    assert_eq!(encoder("mpnet", &unset).unwrap().pad_token_id, Some(1));
     let changes = [("hidden_act", json!("gelu_new")), ("pooler_type", json!("first_token"))];
     let config = encoder("bert", &changes).unwrap();
     assert_eq!(config.hidden_act, Activation::GeluTanh);
@@ -194,6 +210,13 @@ fn values_that_other_encoders_cannot_use_are_named() {
         ("bert", "relative_attention", json!(true), "is `true`, supported: none in a `bert`"),
         ("bert", "embedding_size", json!(16), "is `16`, supported: none in a `bert`"),
         ("bert", "classifier_dropout", json!(2), "a number from 0 to 1, found `2`"),
+        ("distilbert", "dim", Value::Null, "an integer from 1 to 2147483647, found nothing"),
+        ("distilbert", "dim", json!(30), "a multiple of `num_attention_heads` = 4, found `30`"),
+        ("distilbert", "activation", json!("silu"), "is `silu`, supported: `gelu`, `gelu_new`"),
+        ("distilbert", "seq_classif_dropout", json!(2), "a number from 0 to 1, found `2`"),
+        ("distilbert", "layer_norm_eps", json!(1e-5), "is `0.00001`, supported: 1e-12"),
+        ("mpnet", "relative_attention_num_buckets", json!(64), "is `64`, supported: 32"),
+        ("mpnet", "pad_token_id", json!(0), "is `0`, supported: 1"),
         ("roberta", "pad_token_id", Value::Null, "positions are counted, found nothing"),
         ("roberta", "pad_token_id", json!(-1), "positions are counted, found nothing"),
         ("roberta", "max_position_embeddings", json!(2), "more than 2, for rows above"),
@@ -321,7 +344,7 @@ fn values_that_an_encoder_cannot_use_are_named() {
         (
             "model_type",
             Value::Null,
-            "should be `deberta-v2`, `bert`, `roberta`, `xlm-roberta`, found nothing",
+            "should be `deberta-v2`, `bert`, `roberta`, `xlm-roberta`, `distilbert`, `mpnet`, found nothing",
         ),
         ("pooler_hidden_act", json!("tanh"), "is `tanh`"),
         ("pooler_hidden_size", json!(100), "is `100`, supported: 32"),

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Write the fixtures of BERT, RoBERTa, XLM-RoBERTa, Qwen2, Qwen3 and Mistral: `python make.py OUT`
-(needs `pip install torch transformers peft safetensors numpy`).
+"""Write the fixtures of BERT, RoBERTa, XLM-RoBERTa, DistilBERT, MPNet, Qwen2, Qwen3 and Mistral: `python make.py OUT [NAME...]`
+(needs `pip install torch transformers peft safetensors numpy`); names are starts of folders, such as `mpnet`.
 
 Tiny random models of transformers, weights stored in f32, everything else computed in float64 from them. The library
 casts to single precision in norms, softmax and rotary tables; `double()` below makes those casts casts to float64.
@@ -19,7 +19,7 @@ import transformers
 from safetensors.numpy import load_file, save_file
 from torch.nn.functional import cross_entropy, log_softmax
 
-OUT = Path(sys.argv[1])
+OUT, STARTS = Path(sys.argv[1]), tuple(sys.argv[2:])
 T = transformers
 SINGLE = torch.float32
 
@@ -37,6 +37,11 @@ def double():
         torch.float32 = torch.float = SINGLE
         torch.Tensor.float = to_single
         torch.set_default_dtype(SINGLE)
+
+
+def wanted(write):
+    """`write` of a case, unless other names are asked for."""
+    return lambda name, *args, **options: write(name, *args, **options) if name.startswith(STARTS or "") else None
 
 
 def host(tensor):
@@ -117,6 +122,11 @@ def words(count, seed, step, site):
     return np.stack(np.broadcast_arrays(*c), 1).ravel()[:count]
 
 
+# Of the attention only the function is called, on weights with four axes.
+ATTENTION = (T.models.bert.modeling_bert.BertSelfAttention, T.models.distilbert.modeling_distilbert.DistilBertSelfAttention,
+             T.models.mpnet.modeling_mpnet.MPNetSelfAttention)
+
+
 @contextmanager
 def keyed_dropout(model, seed, step):
     """Training mode, in which element `e` of a dropout's input stays where the upper 24 bits of word `e` of its site are at least
@@ -124,12 +134,14 @@ def keyed_dropout(model, seed, step):
     entered, dropout = {}, torch.nn.functional.dropout
     path = lambda name: name.removeprefix("base_model.model.")
     site = lambda name: {"dropout": "classifier.dropout"}.get(name, name.removesuffix(".lora_dropout.default").removesuffix(".dropout"))
+    # A head with one module for both of its dropouts.
+    twice = iter(["pooler", "classifier.dropout"])
     hooks = []
     for name, module in model.named_modules():
-        # Of the attention only the function is called, on weights with four axes.
-        for kind, axes in [(torch.nn.Dropout, 3), (T.models.bert.modeling_bert.BertSelfAttention, 4)]:
+        for kind, axes in [(torch.nn.Dropout, 3), (ATTENTION, 4)]:
             if isinstance(module, kind):
-                enter = lambda *_, axes=axes, name=site(path(name)): entered.update({axes: name})
+                of = lambda name=site(path(name)): next(twice) if name.startswith("classifier.modules_to_save") else name
+                enter = lambda *_, axes=axes, of=of: entered.update({axes: of()})
                 hooks.append(module.register_forward_pre_hook(enter))
 
     def keyed(x, p=0.5, training=True, inplace=False):
@@ -150,30 +162,35 @@ ENCODER = dict(vocab_size=99, hidden_size=32, num_hidden_layers=2, num_attention
                attention_probs_dropout_prob=0.1)
 
 
-def encoder(name, config, kind, lengths, seed, special, bare=False):
+@wanted
+def encoder(name, config, kind, lengths, seed, special, bare=False, half=False):
     """A classifier with its pooler or head: hidden states, logits, loss, gradients; mean of the last states over real tokens."""
     folder, random = OUT / name, np.random.default_rng(seed)
     folder.mkdir(parents=True, exist_ok=True)
     config.update(dict(attn_implementation="eager"))
     model = kind(config)
     randomise(model, seed)
+    if half:
+        model = model.to(torch.bfloat16)
     (model.base_model if bare else model).save_pretrained(folder)
     pad = config.pad_token_id
     ids, mask = ids_and_mask(random, config.vocab_size, lengths, special=special, pad=pad)
     types = np.zeros_like(ids)
-    if config.type_vocab_size > 1:
+    segments = getattr(config, "type_vocab_size", 0)
+    if segments > 1:
         for row, length in enumerate(lengths):
             types[row, length // 2:length] = 1
     labels = random.integers(0, config.num_labels, len(lengths))
     inputs = dict(input_ids=ids, attention_mask=mask, token_type_ids=types, labels=labels)
 
     def load():
-        return reloaded(folder, type(model.base_model) if bare else kind, **(dict(add_pooling_layer=False) if bare else {}))
+        pooler = dict(add_pooling_layer=False) if bare and hasattr(model.base_model, "pooler") else {}
+        return reloaded(folder, type(model.base_model) if bare else kind, **pooler)
 
     def compute(m):
         t = {k: torch.tensor(v) for k, v in inputs.items()}
-        args = dict(input_ids=t["input_ids"], attention_mask=t["attention_mask"], token_type_ids=t["token_type_ids"])
-        out = m(**args, output_hidden_states=True)
+        args = dict(input_ids=t["input_ids"], attention_mask=t["attention_mask"])
+        out = m(**args, **(dict(token_type_ids=t["token_type_ids"]) if segments else {}), output_hidden_states=True)
         found = {f"hidden_states.{i}": h for i, h in enumerate(out.hidden_states)}
         weights = t["attention_mask"].to(m.dtype)[..., None]
         found["mean"] = (out.hidden_states[-1] * weights).sum(1) / weights.sum(1)
@@ -193,6 +210,7 @@ DECODER = dict(vocab_size=160, hidden_size=32, num_hidden_layers=3, num_attentio
                intermediate_size=48, max_position_embeddings=128, rms_norm_eps=1e-6, bos_token_id=1, eos_token_id=2)
 
 
+@wanted
 def decoder(name, config, kind, lengths, seed, left=False, prefill=4):
     """A language model: hidden states, logits, answers, loss, gradients, and the cache after a prefill."""
     folder, random = OUT / name, np.random.default_rng(seed)
@@ -245,9 +263,10 @@ def decoder(name, config, kind, lengths, seed, left=False, prefill=4):
     write(folder, "llama_causal_lm", inputs, exact, single, mask, dict(kv_cache=dict(prefill_columns=prefill)))
 
 
+@wanted
 def adapter(name, config, kind, targets, task, seed, save=None, other=None):
-    """PEFT's LoRA on a model: outputs with and without it, gradients of its tensors, merged weights; of a BERT outputs and
-    gradients under dropout, too.
+    """PEFT's LoRA on a model: outputs with and without it, gradients of its tensors, merged weights; of a BERT, a DistilBERT and
+    an MPNet outputs and gradients under dropout, too.
 
     Modules of `save` are stored whole; the tensor of the file whose name ends in `other` becomes another than the base's.
     """
@@ -303,7 +322,7 @@ def adapter(name, config, kind, targets, task, seed, save=None, other=None):
         found["loss"].backward()
         name = lambda n: n.replace(".default", "").replace("modules_to_save.", "")
         found |= {f"grad.{name(n)}": p.grad for n, p in m.named_parameters() if p.grad is not None}
-        if isinstance(m.base_model.model, T.BertForSequenceClassification):
+        if any(isinstance(module, ATTENTION) for module in m.modules()):
             m.zero_grad()
             with keyed_dropout(m, 3, 5):
                 found["dropped.logits"] = run()
@@ -327,6 +346,13 @@ encoder("bert/bare_relu", T.BertConfig(**ENCODER, **ENCODERS, hidden_act="relu")
 R = ENCODER | dict(layer_norm_eps=1e-5, max_position_embeddings=26, pad_token_id=1, type_vocab_size=1)
 encoder("roberta/right_padded", T.RobertaConfig(**R, num_labels=4), T.RobertaForSequenceClassification, [13, 24, 6], 3, (0, 2))
 encoder("roberta/xlm", T.XLMRobertaConfig(**R, num_labels=2), T.XLMRobertaForSequenceClassification, [5, 11], 4, (0, 2))
+D = dict(vocab_size=99, dim=32, n_layers=2, n_heads=4, hidden_dim=48, max_position_embeddings=70, pad_token_id=0)
+encoder("distilbert/one_word", T.DistilBertConfig(**D, num_labels=3), T.DistilBertForSequenceClassification, [70, 3, 24], 20, (3, 4))
+encoder("distilbert/bare_bf16", T.DistilBertConfig(**D), T.DistilBertForSequenceClassification, [9, 3], 21, (3, 4), bare=True, half=True)
+# As long as the last of the buckets, which are those of distances of 91 and more.
+M = ENCODER | dict(layer_norm_eps=1e-5, max_position_embeddings=152, pad_token_id=1)
+encoder("mpnet/one_word", T.MPNetConfig(**M, num_labels=3), T.MPNetForSequenceClassification, [150, 3, 24], 22, (0, 2))
+encoder("mpnet/bare_bf16", T.MPNetConfig(**M), T.MPNetForSequenceClassification, [40, 3], 23, (0, 2), bare=True, half=True)
 decoder("qwen/qwen2_tied", T.Qwen2Config(**DECODER, tie_word_embeddings=True, rope_theta=1e6), T.Qwen2ForCausalLM, [14, 6, 9], 5)
 decoder("qwen/qwen3_head_dim", T.Qwen3Config(**DECODER, head_dim=12, rope_theta=1e6), T.Qwen3ForCausalLM, [11, 16], 6, left=True)
 decoder("mistral/window", T.MistralConfig(**DECODER, sliding_window=5, rope_theta=1e4, head_dim=8), T.MistralForCausalLM, [17, 9], 7)
@@ -343,6 +369,11 @@ PEFT_ROBERTA = T.RobertaConfig(**R, num_labels=3)
 adapter("peft/roberta_lora", PEFT_ROBERTA, T.RobertaForSequenceClassification, ["query", "value"], "SEQ_CLS", 11)
 PEFT_BERT = T.BertConfig(**ENCODER, **ENCODERS, num_labels=3)
 adapter("peft/bert_lora", PEFT_BERT, T.BertForSequenceClassification, ["query", "key", "value", "dense"], "SEQ_CLS", 12)
+PEFT_DISTIL = T.DistilBertConfig(**D, num_labels=3)
+adapter("peft/distilbert_lora", PEFT_DISTIL, T.DistilBertForSequenceClassification, ["q_lin", "v_lin", "out_lin", "lin2"], "SEQ_CLS",
+        24, save=["pre_classifier", "classifier"])
+PEFT_MPNET = T.MPNetConfig(**M, num_labels=3)
+adapter("peft/mpnet_lora", PEFT_MPNET, T.MPNetForSequenceClassification, ["q", "v", "o", "dense"], "SEQ_CLS", 25)
 SMALL = DECODER | dict(num_hidden_layers=1)
 LLAMA, TIED = T.LlamaConfig(**SMALL), T.LlamaConfig(**SMALL, tie_word_embeddings=True)
 Q_HEAD, Q_V = ["q_proj", "lm_head"], ["q_proj", "v_proj"]

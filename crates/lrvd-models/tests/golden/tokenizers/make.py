@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Write `bert_word_pieces` and `roberta_byte_level`: `python make.py OUT` (needs `pip install transformers tokenizers`).
+"""Write `bert_word_pieces`, `mpnet_word_pieces` and `roberta_byte_level`: `python make.py OUT` (needs `pip install transformers tokenizers`).
 
 The vocabularies are learnt from the sentences below by the `tokenizers` library, so they are tiny and free of any
-published weight. `expected.json` is what transformers' `BertTokenizer` and `RobertaTokenizer` give from these files.
+published weight. `expected.json` is what transformers' `BertTokenizer`, `MPNetTokenizer` and `RobertaTokenizer` give from these files.
 """
 import json
 import sys
@@ -55,6 +55,15 @@ pieces = BertWordPieceTokenizer()
 pieces.train_from_iterator(CORPUS, vocab_size=320, min_frequency=1, show_progress=False)
 pieces.save_model(str(folder))
 write(folder.name, "BertTokenizer", transformers.BertTokenizer(vocab=str(folder / "vocab.txt")), 0)
+
+# MPNet's vocabulary has four tokens before those of BERT, which stay, and one behind them.
+words = (folder / "vocab.txt").read_text().splitlines()
+folder = OUT / "mpnet_word_pieces"
+folder.mkdir(parents=True, exist_ok=True)
+words = ["<s>", "<pad>", "</s>", "<unk>", *words, "<mask>"]
+(folder / "vocab.txt").write_text("\n".join(words) + "\n")
+tokenizer = transformers.MPNetTokenizer(vocab={word: id for id, word in enumerate(words)})
+write(folder.name, "MPNetTokenizer", tokenizer, 1)
 
 folder = OUT / "roberta_byte_level"
 folder.mkdir(parents=True, exist_ok=True)
