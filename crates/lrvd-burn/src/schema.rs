@@ -5,12 +5,17 @@ use serde::Deserializer;
 use serde::de::value::Error;
 use serde::de::{DeserializeOwned, Error as _, Visitor};
 
-/// Schema of an enumeration without data, for `schema_with`: the names of its variants, from its `Deserialize`.
-pub fn words<T: DeserializeOwned>(_: &mut SchemaGenerator) -> Schema {
+/// Names of the variants of an enumeration, from its `Deserialize`; of another type none.
+pub fn names<T: DeserializeOwned>() -> &'static [&'static str] {
     let mut names = Words(&[]);
     // The deserialiser stores the names and returns an error.
     let _ = T::deserialize(&mut names);
-    json_schema!({ "type": "string", "enum": names.0 })
+    names.0
+}
+
+/// Schema of an enumeration without data, for `schema_with`: its [`names`].
+pub fn words<T: DeserializeOwned>(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "string", "enum": names::<T>() })
 }
 
 struct Words(&'static [&'static str]);

@@ -1,13 +1,10 @@
 //! The settings of a fine-tuning run: one line each, with its default and range.
 
-use std::sync::LazyLock;
-
 use anyhow::{bail, ensure};
 use burn::tensor::DType;
-use lrvd_burn::adapter::{BaseBits, Prior};
+use lrvd_burn::adapter::{ArdHyper, BaseBits, Prior};
 use lrvd_burn::optimizer::{AdamWConfig, GroupRates, ParameterGroups};
 use lrvd_burn::sampling::Scheme;
-use lrvd_burn::schema::words;
 use lrvd_burn::train::{
     Bucketing, DrawPolicy, LastBatch, OptimizerOnPrune, TrainConfig, UpdatePhase,
 };
@@ -24,7 +21,7 @@ use serde_json::Value;
 
 use super::methods::MethodSettings;
 use super::names::{KlWeight, Preset, PromptSet, TargetModules, Training, WordingSettings};
-use super::table::{POSITIVE, check, limited_part, positive_to, schema_of, settings};
+use super::table::{self, Field, POSITIVE, Setting as _, below, positive_to, settings, values};
 use crate::error::Result;
 
 /// Most draws that an answer is averaged over. The error of the average falls by their square root, and all of them are kept
@@ -180,7 +177,6 @@ settings! {
     #[derive(Copy)]
     pub struct PruneSettings {
         /// Basis of the statistic: medians of a rank's entries, or its energies.
-        #[schemars(schema_with = "words::<StatisticAggregate>")]
         statistic: StatisticAggregate = StatisticAggregate::Median;
         /// Keep a rank iff its statistic is below this.
         log_alpha_threshold: f64 = 4.0, in -50.0..=50.0;
@@ -258,25 +254,18 @@ settings! {
     /// [`Layers::finish`](super::Layers::finish) returned.
     pub struct Config {
         /// Name of the preset it started from.
-        #[schemars(extend("enum" = Preset::ALL.map(Preset::name)))]
         preset: String = Preset::ConstantWeight.name().to_owned();
         /// Posterior family of BayesLoRA.
-        #[schemars(schema_with = "words::<VariationalFamily>")]
         family: VariationalFamily = VariationalFamily::RankVariance;
         /// Element sum (exact) or one term per rank.
-        #[schemars(schema_with = "words::<KlReduction>")]
         kl_reduction: KlReduction = KlReduction::Element;
         /// The prior.
-        #[schemars(transform = limited_part("std", &positive_to(1e6)))]
-        #[schemars(transform = limited_part("shape", &positive_to(1e6)))]
-        #[schemars(transform = limited_part("rate", &positive_to(1e6)))]
-        prior: Prior = Prior::LogUniform;
+        prior: Prior = Prior::LogUniform, in positive_to(1e6);
         /// Weight of the KL, or `"auto"`.
         kl_weight: KlWeight = KlWeight::Fixed(1e-6), in 0.0..=1e6;
         /// Search for ranks, if `kl_weight` is `"auto"`.
         rank_search: RankSearchSettings = RankSearchSettings::default();
         /// Divisor of the KL.
-        #[schemars(schema_with = "words::<KlDivisor>")]
         kl_divisor: KlDivisor = KlDivisor::None;
         /// Share of the steps over which the KL weight rises from 0.
         kl_warmup: f64 = 0.0, in 0.0..=1.0;
@@ -305,9 +294,6 @@ settings! {
         /// Decay of the head's matrices.
         head_weight_decay: f64 = 1e-2, in 0.0..;
         /// `AdamW`'s constants.
-        #[schemars(transform = limited_part("beta1", &(0.0..1.0)))]
-        #[schemars(transform = limited_part("beta2", &(0.0..1.0)))]
-        #[schemars(transform = limited_part("epsilon", &(0.0..)))]
         optimizer: AdamWConfig = AdamWConfig::default();
         /// Optimiser steps.
         steps: usize = STEPS, in COUNT;
@@ -340,7 +326,6 @@ settings! {
         /// Settings of further methods by their key.
         methods: MethodSettings = MethodSettings::of_glue();
         /// What the head of an encoder reads: the first token through the pooler, or the mean over all tokens.
-        #[schemars(schema_with = "words::<Pooling>")]
         pooling: Pooling = Pooling::First;
         /// Whether the classifier of the base is kept in place of a new one, its rows in the order of the data's classes, which
         /// must have the same names.
@@ -365,7 +350,6 @@ settings! {
         /// Kind of the draws.
         prediction_draws: PredictionDraws = PredictionDraws::Weights;
         /// How the draws are made, and which answers need none.
-        #[schemars(transform = limited_part("cascade", &DrawPolicy::CASCADE))]
         prediction: DrawPolicy = DrawPolicy::default();
         /// Checkpoint of the headline table.
         checkpoint: CheckpointChoice = CheckpointChoice::Last;
@@ -380,10 +364,46 @@ settings! {
     }
 }
 
-/// The JSON schema of all settings, as their types derive it.
-pub(super) fn root() -> &'static Value {
-    static ROOT: LazyLock<Value> = LazyLock::new(schema_of::<Config>);
-    &ROOT
+settings! { for AdamWConfig {
+    /// Decay of the first moment.
+    beta1: f64, in 0.0..1.0;
+    /// Decay of the second moment.
+    beta2: f64, in 0.0..1.0;
+    /// Added to the root of the second moment.
+    epsilon: f64, in 0.0..;
+}}
+
+settings! { for DrawPolicy {
+    /// Bounds the memory of a pass that holds several draws: examples of a batch × size of the longest × draws. A larger
+    /// batch is answered draw by draw. Changes no answer.
+    tokens_per_pass: usize;
+    /// Draws come in pairs of opposite noise, `eps` and `−eps`: each has the distribution of a draw, and what is linear in the
+    /// noise cancels. With an odd number the last draw has no partner.
+    antithetic: bool;
+    /// Margin from which an example is answered at the mean, 0 to 1.
+    cascade: Option<f64>, in DrawPolicy::CASCADE;
+}}
+
+values! {
+    TrainingScheme; PredictionDraws; BasePrecision; PoolerMode; CheckpointChoice; UpdatePhase; OptimizerOnPrune; Bucketing;
+    LastBatch;
+    Prior = |prior, key, range| match prior {
+        Self::LogUniform => Ok(()),
+        Self::Ard { hyper, .. } => hyper.check(&below(key, "ard.hyper"), range),
+    };
+    ArdHyper = |hyper, key, range| {
+        let Self::InverseGamma { shape, rate } = hyper else { return Ok(()) };
+        shape.check(&below(key, "inverse-gamma.shape"), range)?;
+        rate.check(&below(key, "inverse-gamma.rate"), range)
+    };
+    enum StatisticAggregate, VariationalFamily, KlReduction, KlDivisor, Pooling
+}
+
+/// The setting or section at `key`; the table of all at an empty one.
+pub(super) fn field(key: &str) -> Option<&'static Field> {
+    const ROOT: Field = Field::new::<Config>("", "", || None);
+    let mut names = key.split('.').filter(|name| !name.is_empty());
+    names.try_fold(&ROOT, |section, name| section.fields.iter().find(|field| field.key == name))
 }
 
 impl Config {
@@ -394,10 +414,7 @@ impl Config {
 
     /// These settings, if every number is in its range and they go together.
     pub fn checked(self) -> Result<Self> {
-        let document = self.document()?;
-        check("", &document, root())?;
-        // An optional number that is not finite is absent in JSON.
-        ensure!(Self::deserialize(document)? == self, "a setting is not a finite number");
+        self.check("", None)?;
         self.check_relations()?;
         Ok(self)
     }

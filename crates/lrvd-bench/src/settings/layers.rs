@@ -9,9 +9,9 @@ use serde::Serialize;
 use serde_json::Value;
 use tracing::debug;
 
-use super::config::{Config, root};
+use super::config::{Config, field};
 use super::names::Training;
-use super::table::{at, below, is_optional, is_section};
+use super::table::below;
 use crate::error::{Error, Result};
 use crate::text::{UnknownName, nearest, quoted};
 
@@ -147,9 +147,9 @@ impl Layers {
     }
 
     pub(super) fn write(&mut self, key: &str, value: toml::Value, origin: Origin) -> Result<()> {
-        let schema = at(root(), key);
-        if let (Some(schema), toml::Value::Table(table)) = (schema, &value)
-            && is_section(schema)
+        let field = field(key);
+        if let (Some(field), toml::Value::Table(table)) = (field, &value)
+            && !field.fields.is_empty()
         {
             let mut each = table.iter();
             return each.try_for_each(|(name, value)| {
@@ -166,7 +166,7 @@ impl Layers {
         }
         let place = self.place(key)?;
         // TOML has no word for an absent value.
-        let absent = schema.is_some_and(is_optional) && value.as_str() == Some("none");
+        let absent = field.is_some_and(|field| field.is_optional) && value.as_str() == Some("none");
         *place = if absent {
             Value::Null
         } else {
@@ -210,7 +210,7 @@ impl Layers {
     fn unread(&self, path: &str, reason: &serde_json::Error) -> Error {
         let ends = path.match_indices(['.', '[']).map(|(end, _)| end).chain([path.len()]);
         let mut keys = ends.map(|end| &path[..end]);
-        let key = keys.rfind(|key| at(root(), key).is_some()).unwrap_or(path);
+        let key = keys.rfind(|key| field(key).is_some()).unwrap_or(path);
         match self.document.pointer(&pointer(key)) {
             Some(Value::String(text)) => unusable(key, text, reason),
             value => unusable(key, value.unwrap_or(&Value::Null), reason),

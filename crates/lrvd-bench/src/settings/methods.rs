@@ -3,7 +3,6 @@
 use std::ops::Bound;
 
 use lrvd_burn::adapter::ArdHyper;
-use lrvd_burn::schema::words;
 use lrvd_core::baselines::ElementReduction;
 use lrvd_core::baselines::bayes_by_backprop::{INITIAL_RHO, PRIOR_STD_DEV};
 use lrvd_core::baselines::laplace::{EvidenceOptions, InputNormalisation, LOW_RANK, LOW_RANK_FROM};
@@ -13,7 +12,8 @@ use lrvd_core::kl::ArdScales;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::table::{POSITIVE, limited_part, positive_to, settings};
+use super::table::{self, POSITIVE, positive_to, settings, values};
+use crate::error::Result;
 
 /// The published exponent of BLoB's cycle length.
 pub(crate) const GAMMA: f64 = 8.0;
@@ -111,12 +111,9 @@ settings! {
     #[derive(Copy)]
     pub struct ArdSettings {
         /// One scale per rank for A and B, or separate ones.
-        #[schemars(schema_with = "words::<ArdScales>")]
         scales: ArdScales = ArdScales::default();
         /// How the scales come about: in closed form (`empirical-bayes`), or by an inverse-gamma law.
-        #[schemars(transform = limited_part("shape", &positive_to(1e6)))]
-        #[schemars(transform = limited_part("rate", &positive_to(1e6)))]
-        hyper: ArdHyper = ArdHyper::default();
+        hyper: ArdHyper = ArdHyper::default(), in positive_to(1e6);
     }
 }
 
@@ -166,7 +163,6 @@ settings! {
         /// Factor of the KL.
         weight: BbbWeight = BbbWeight::NTrain;
         /// Sum or mean over the entries of a factor.
-        #[schemars(schema_with = "words::<ElementReduction>")]
         reduction: ElementReduction = ElementReduction::Sum;
         /// Rate of ρ; without one, the rate at which it can go from its start to the prior's within the run.
         rho_learning_rate: Option<f64> = None, in 0.0..=1e3;
@@ -317,7 +313,6 @@ settings! {
         /// Whose LoRA matrices are random.
         layers: LaplaceLayers = LaplaceLayers::All;
         /// Divisor of the inputs' factor; `examples` is the published code's.
-        #[schemars(schema_with = "words::<InputNormalisation>")]
         normalisation: InputNormalisation = InputNormalisation::Tokens;
         /// Training examples that the curvature is estimated from, scaled to all; `None` for all.
         examples: Option<usize> = None, in 1..;
@@ -411,7 +406,11 @@ settings! {
         /// By how much; the publication takes 0.01 with `flipped`.
         tolerance: f64 = TOLERANCE, in 0.0..;
         /// Which level is the answer.
-        #[schemars(schema_with = "words::<SearchAnswer>")]
         answer: SearchAnswer = SearchAnswer::LastAdmissible;
     }
+}
+
+values! {
+    BbbPrior; BbbWeight; Optimizers; KlDirection; LaplaceLayers; LaplacePrior; LaplacePredictive; TfbCriterion;
+    enum ArdScales, ElementReduction, InputNormalisation, SearchAnswer
 }

@@ -6,8 +6,9 @@ use lrvd_burn::Selection;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::table::settings;
+use super::table::{self, settings, values};
 use crate::answers::Readout;
+use crate::error::Result;
 use crate::text::UnknownName;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,8 +64,8 @@ impl Preset {
 }
 
 /// What `lrvd train` makes of the data with these settings.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, JsonSchema)]
-#[schemars(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
 pub enum Training {
     /// A classifier or a regression, from texts with labels.
     #[default]
@@ -193,4 +194,12 @@ impl WordingSettings {
         ];
         given.into_iter().find(|(_, is_given)| *is_given).map(|(key, _)| key)
     }
+}
+
+values! {
+    Training; TargetModules; PromptSet; Readout;
+    KlWeight = |weight, key, range| match weight {
+        Self::Auto => Ok(()),
+        Self::Fixed(weight) => weight.check(key, range),
+    };
 }

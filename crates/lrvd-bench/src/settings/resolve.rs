@@ -5,10 +5,10 @@
 use lrvd_models::deberta::Pooling;
 use serde_json::Value;
 
-use super::config::{CheckpointChoice, Config, root};
+use super::config::{CheckpointChoice, Config, field};
 use super::layers::{Layers, Origin, evaluate_every};
 use super::names::TargetModules;
-use super::table::{at, below, is_section};
+use super::table::below;
 use crate::error::Result;
 
 /// Facts of a model that settings follow from.
@@ -100,7 +100,7 @@ impl Layers {
 
     fn list(&self, key: &str, value: &Value, found: &mut Vec<(String, Value, Origin)>) {
         match value {
-            Value::Object(map) if at(root(), key).is_some_and(is_section) => {
+            Value::Object(map) if field(key).is_some_and(|field| !field.fields.is_empty()) => {
                 map.iter().for_each(|(name, value)| self.list(&below(key, name), value, found));
             }
             _ if key == "preset" => {}

@@ -2,86 +2,49 @@
 
 use std::fmt::Write as _;
 
-use schemars::Schema;
-use schemars::transform::{RecursiveTransform, Transform as _};
 use serde_json::{Value, json};
 
-use super::config::root;
+use super::config::{Config, field};
 use super::layers::{Layers, TASK, pointer, unusable};
 use super::names::{Preset, Training};
-use super::table::{Range, at, below, schema_of};
+use super::resolve::Facts;
+use super::table::{Field, Setting as _, section};
 use crate::error::Result;
 
 /// The one setting that follows from another where it is not set.
 const DERIVED: &str = "evaluate_every";
+/// What only a settings file says.
+const FOR: Field = Field::new::<Training>(
+    TASK,
+    "What `lrvd train` makes of the data with these settings.",
+    || None,
+);
 
 /// The JSON schema (draft 2020-12) of a settings file for `--config`.
 ///
-/// Keys, words and descriptions are those of the types that are read, ranges those of the table. A default is stated where
-/// all presets agree on it. What holds between two settings is not in it.
+/// Keys, words, descriptions and ranges are those of the table. A default is stated where all presets agree on it. What holds
+/// between two settings is not in it.
 pub fn schema() -> Result<Value> {
-    let mut schema = root().clone();
-    schema["properties"][TASK] = schema_of::<Training>();
+    let mut schema = Config::schema();
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema".into();
     schema["title"] = "lrvd settings".into();
     schema["description"] = "Settings of a training run, for `--config`; each is optional.".into();
-    let mut schema = Schema::try_from(schema)?;
-    RecursiveTransform(tidy).transform(&mut schema);
-    let mut schema = schema.to_value();
-    complete("", &mut schema, &presets()?);
+    schema["properties"][TASK] = section(&[FOR])["properties"][TASK].take();
+    schema["properties"]["preset"]["enum"] = json!(Preset::ALL.map(Preset::name));
+    let resolved = |(training, preset)| {
+        Layers::new(Some(training), Some(preset), None)?.resolve(&Facts::default())
+    };
+    let presets = Training::presets().map(resolved).collect::<Result<Vec<_>>>()?;
+    for (i, (key, value, _)) in presets[0].settings.iter().enumerate() {
+        let agreed = key != DERIVED && presets.iter().all(|preset| preset.settings[i].1 == *value);
+        if let (true, Some(schema)) = (
+            agreed,
+            schema.pointer_mut(&format!("/properties/{}", key.replace('.', "/properties/"))),
+        ) {
+            schema["default"] = if value.is_null() { "none".into() } else { value.clone() };
+        }
+    }
     Ok(schema)
-}
-
-/// The settings of every preset.
-fn presets() -> Result<Vec<Value>> {
-    let config = |(training, preset)| Ok(Layers::new(Some(training), Some(preset), None)?.document);
-    Training::presets().map(config).collect()
-}
-
-/// The default of `key`, if it is the same in every one of `presets`.
-fn default(key: &str, presets: &[Value]) -> Option<Value> {
-    let pointer = pointer(key);
-    let mut values = presets.iter().map(|config| config.pointer(&pointer));
-    let first = values.next()??;
-    let agreed = key != DERIVED && values.all(|value| value == Some(first));
-    agreed.then(|| if first.is_null() { "none".into() } else { first.clone() })
-}
-
-/// Makes the schema of `key`, as its type derives it, that of a settings file.
-fn complete(key: &str, schema: &mut Value, presets: &[Value]) {
-    let Some(map) = schema.as_object_mut() else { return };
-    if let Some(Value::Object(properties)) = map.get_mut("properties") {
-        let each = properties.iter_mut();
-        each.for_each(|(name, schema)| complete(&below(key, name), schema, presets));
-        map.remove("required");
-    } else if let Some(default) = default(key, presets) {
-        map.insert("default".to_owned(), default);
-    }
-}
-
-/// Leaves out what a type says of Rust alone, and its defaults, which presets change; `"none"` for null, which TOML does
-/// not have.
-fn tidy(schema: &mut Schema) {
-    let Some(map) = schema.as_object_mut() else { return };
-    map.remove("format");
-    map.remove("default");
-    if let Some(Value::String(text)) = map.get_mut("description") {
-        *text = text.replace("`None`", "`\"none\"`");
-    }
-    if let Some(Value::Array(forms)) = map.get_mut("anyOf") {
-        let absent = forms.iter_mut().filter(|form| form["type"] == "null");
-        absent.for_each(|form| *form = json!({ "const": "none" }));
-    }
-    let Some(Value::Array(types)) = map.get("type") else { return };
-    let Some(of) = types.iter().find(|name| *name != "null").cloned() else { return };
-    map.insert("type".to_owned(), of);
-    // Any text includes that word.
-    if map["type"] != "string" {
-        let description = map.remove("description");
-        let value = std::mem::take(map);
-        map.insert("anyOf".to_owned(), json!([value, { "const": "none" }]));
-        map.extend(description.map(|text| ("description".to_owned(), text)));
-    }
 }
 
 /// What is set most often, in the order of a file: plain settings first, then those of sections.
@@ -92,9 +55,8 @@ const AT_CONSTANT_WEIGHT: [&str; 3] = ["prune.log_alpha_threshold", "prune.start
 const HEAD: &str = "head_learning_rate";
 
 /// A settings file for `training` with the common settings as they are in `preset`, each under the first sentence of its
-/// description in the [schema], which the file names `./lrvd.schema.json`.
+/// description and its range or words. Its first line names the [schema], `./lrvd.schema.json`.
 pub fn template(training: Training, preset: Preset) -> Result<String> {
-    let schema = schema()?;
     let mut config = Layers::new(Some(training), Some(preset), None)?.document;
     config[TASK] = training.name().into();
     let by_held_out_rows = config["kl_weight"] == "auto";
@@ -110,31 +72,26 @@ pub fn template(training: Training, preset: Preset) -> Result<String> {
         if !section.is_empty() && !text.contains(&header) {
             text.push_str(&header);
         }
-        let described =
-            schema.pointer(&format!("/properties/{}", key.replace('.', "/properties/")));
-        let range = at(root(), key).and_then(Range::of);
-        let about = comment(described.unwrap_or(&Value::Null), range);
         let value = match config.pointer(&pointer(key)) {
             None | Some(Value::Null) => "none".into(),
             Some(value) => {
                 toml::Value::try_from(value).map_err(|error| unusable(key, value, error))?
             }
         };
+        let about = field(key).map_or_else(|| comment(&FOR), comment);
         let _ = write!(text, "\n# {about}\n{name} = {value}\n");
     }
     Ok(text)
 }
 
 /// The first sentence of a description, and the words or numbers that there are.
-fn comment(schema: &Value, range: Option<Range>) -> String {
-    let described = schema["description"].as_str().unwrap_or_default();
-    let described = described.replace('\n', " ");
+fn comment(field: &Field) -> String {
+    let described = field.doc().replace('\n', " ");
     let sentence = described.split_inclusive(". ").next().unwrap_or_default().trim_end();
-    let consts =
-        schema["oneOf"].as_array().into_iter().flatten().filter_map(|one| one.get("const"));
-    let words = schema["enum"].as_array().into_iter().flatten().chain(consts);
-    let words: Vec<String> = words.map(Value::to_string).collect();
-    match range {
+    let presets = Preset::ALL.map(Preset::name);
+    let words = if field.key == "preset" { &presets } else { (field.words)() };
+    let words: Vec<String> = words.iter().map(|word| format!("\"{word}\"")).collect();
+    match (field.range)() {
         Some(range) => format!("{sentence} Range: {range}."),
         None if words.is_empty() => sentence.to_owned(),
         None => format!("{sentence} {}.", words.join(", ")),
@@ -144,6 +101,7 @@ fn comment(schema: &Value, range: Option<Range>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::settings::table::below;
 
     /// The words that a schema allows.
     fn words(schema: &Value) -> Vec<Value> {
@@ -152,49 +110,31 @@ mod tests {
         list("enum").chain(schema.get("const")).cloned().chain(forms).collect()
     }
 
-    /// What reading a file with `value` at `key` says.
-    fn read(key: &str, value: &Value) -> Result<()> {
-        let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("c.toml");
-        let nested = key.rsplit('.').fold(value.clone(), |value, name| json!({ name: value }));
-        std::fs::write(&file, toml::to_string(&nested).unwrap()).unwrap();
-        Layers::new(None, None, Some(&file))?.finish().map(|_| ())
-    }
-
-    fn settings<'a>(key: &str, schema: &'a Value, found: &mut Vec<(String, &'a Value)>) {
+    /// Every setting, its key and its schema.
+    fn settings(key: &str, schema: &Value) -> Vec<(String, Value)> {
+        let below = |(name, schema): (&String, &Value)| settings(&below(key, name), schema);
         match schema["properties"].as_object() {
-            Some(properties) => {
-                for (name, schema) in properties {
-                    settings(&below(key, name), schema, found);
-                }
-            }
-            _ => found.push((key.to_owned(), schema)),
+            Some(properties) => properties.iter().flat_map(below).collect(),
+            None => vec![(key.to_owned(), schema.clone())],
         }
     }
 
     #[test]
     fn what_the_schema_allows_is_read() {
-        let schema = schema().unwrap();
-        let mut all = Vec::new();
-        settings("", &schema, &mut all);
-        for document in &presets().unwrap() {
-            let has = |key: &str| key == TASK || document.pointer(&pointer(key)).is_some();
-            assert!(all.len() > 140 && all.iter().all(|(key, _)| has(key)), "{document}");
+        let mut count = 0;
+        for (key, schema) in settings("", &schema().unwrap()) {
+            for word in words(&schema).iter().filter(|_| !["preset", TASK].contains(&&*key)) {
+                count += 1;
+                let mut layers = Layers::new(None, None, None).unwrap();
+                layers.set(&key, toml::Value::try_from(word).unwrap()).unwrap();
+                // Two settings that do not go together are beyond a schema.
+                let Err(error) = layers.finish() else { continue };
+                let text = error.to_string();
+                let is_read = text.starts_with("setting ") && !text.contains(" cannot be ");
+                assert!(is_read, "{key}: {text}");
+            }
         }
-        let words = all.into_iter().flat_map(|(key, schema)| {
-            words(schema).into_iter().map(move |word| (key.clone(), word))
-        });
-        let words: Vec<(String, Value)> = words.collect();
-        assert!(words.len() > 60, "{}", words.len());
-        for (key, word) in words {
-            // Two settings that do not go together are beyond a schema.
-            let Err(error) = read(&key, &word) else { continue };
-            let text = error.to_string();
-            assert!(
-                text.starts_with("setting ") && !text.contains(" cannot be "),
-                "{key}: {error}"
-            );
-        }
+        assert!(count > 60, "{count}");
     }
 
     #[test]
@@ -203,14 +143,11 @@ mod tests {
         assert_eq!(schema["$schema"], "https://json-schema.org/draft/2020-12/schema");
         let text = schema.to_string();
         assert!(["null", "](", "`None`"].iter().all(|part| !text.contains(part)), "{text}");
-        let mut all = Vec::new();
-        settings("", &schema, &mut all);
-        let line = |(key, schema): (String, &Value)| {
-            let mut facts = schema.clone();
-            facts.as_object_mut().unwrap().remove("description");
-            format!("{key}: {facts}\n")
+        let line = |(key, mut schema): (String, Value)| {
+            schema.as_object_mut().unwrap().remove("description");
+            format!("{key}: {schema}\n")
         };
-        let found: String = all.into_iter().map(line).collect();
+        let found: String = settings("", &schema).into_iter().map(line).collect();
         insta::assert_snapshot!(found);
     }
 

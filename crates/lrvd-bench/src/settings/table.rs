@@ -1,35 +1,32 @@
-//! The table of settings: `settings!` declares one a line, and gives its struct and defaults; ranges are in its JSON schema.
+//! The table of settings: `settings!` declares one a line, and gives its struct, its defaults and its [`Field`].
 
 use std::fmt;
 use std::ops::{Bound, RangeBounds};
 
 use anyhow::bail;
+use lrvd_burn::schema::names;
+use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
-use schemars::transform::{RecursiveTransform, Transform as _};
-use schemars::{JsonSchema, Schema};
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
+use super::table;
 use crate::error::Result;
 
 /// Declares a section of settings: a documentation comment, then `name: type = default, in range;` for each.
 ///
-/// A key in brackets differs from the field's name. The struct is read strictly, `Default` has the defaults, and the JSON
-/// schema the ranges, to which [`check`] holds every number.
+/// A key in brackets differs from the field's name. The struct is read strictly, `Default` has the defaults, and the table of
+/// [`Field`]s the rest. `for` declares the table alone, of a struct that is elsewhere.
 macro_rules! settings {
     ($(#[$meta:meta])* pub struct $name:ident {
-        $($(#[$field_meta:meta])* $field:ident $(($key:literal))?: $ty:ty = $default:expr $(, in $range:expr)?;)*
+        $($(#[doc = $doc:literal])* $field:ident $(($key:literal))?: $ty:ty = $default:expr $(, in $range:expr)?;)*
     }) => {
-        #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
+        #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
         #[serde(deny_unknown_fields)]
         $(#[$meta])*
         pub struct $name {
-            $(
-                $(#[$field_meta])*
-                $(#[serde(rename = $key)])?
-                $(#[schemars(transform = $crate::settings::table::limited(&($range)))])?
-                pub $field: $ty,
-            )*
+            $($(#[doc = $doc])* $(#[serde(rename = $key)])? pub $field: $ty,)*
         }
 
         impl Default for $name {
@@ -37,9 +34,82 @@ macro_rules! settings {
                 Self { $($field: $default,)* }
             }
         }
+
+        settings! { for $name { $($(#[doc = $doc])* $field $(($key))?: $ty $(, in $range)?;)* } }
+    };
+    (for $name:ident {
+        $($(#[doc = $doc:literal])* $field:ident $(($key:literal))?: $ty:ty $(, in $range:expr)?;)*
+    }) => {
+        impl table::Setting for $name {
+            const FIELDS: &'static [table::Field] = &[$(table::Field::new::<$ty>(
+                [$($key,)? stringify!($field)][0],
+                concat!($($doc, "\n"),*),
+                || None$(.or(Some(table::Range::of(&($range)))))?,
+            )),*];
+
+            fn check(&self, key: &str, _: Option<table::Range>) -> Result<()> {
+                let [$($field),*] = Self::FIELDS else { unreachable!("one for each") };
+                $(table::Setting::check(&self.$field, &table::below(key, $field.key), ($field.range)())?;)*
+                Ok(())
+            }
+        }
     };
 }
 pub(super) use settings;
+
+/// A type of settings: a section or a value.
+pub(super) trait Setting: DeserializeOwned {
+    /// Settings of a section; a value has none.
+    const FIELDS: &'static [Field] = &[];
+    /// `true` if a value may be absent, which files write `"none"`.
+    const OPTIONAL: bool = false;
+
+    /// JSON schema: by default that of a section or of an enumeration.
+    fn schema() -> Value {
+        let words = || json!({ "type": "string", "enum": names::<Self>() });
+        if Self::FIELDS.is_empty() { words() } else { section(Self::FIELDS) }
+    }
+
+    /// Returns an error for a number in the setting `key` that is not finite or outside `range`: by default there is none.
+    fn check(&self, _key: &str, _range: Option<Range>) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// Declares values that derive a JSON schema, those with numbers by a check of them; after `enum` enumerations that do not.
+macro_rules! values {
+    ($($ty:ty $(= |$value:pat_param, $key:ident, $range:ident| $check:expr)?;)* $(enum $($word:ty),*)?) => {
+        $(impl table::Setting for $ty {
+            fn schema() -> serde_json::Value {
+                table::schema_of::<Self>()
+            }
+
+            $(fn check(&self, $key: &str, $range: Option<table::Range>) -> Result<()> {
+                let $value = self;
+                $check
+            })?
+        })*
+        $($(impl table::Setting for $word {})*)?
+    };
+}
+pub(super) use values;
+
+values! {
+    bool; String;
+    usize = |value, key, range| (*value as f64).check(key, range);
+    u32 = |value, key, range| f64::from(*value).check(key, range);
+    f64 = |value, key, range| match range {
+        _ if !value.is_finite() => bail!("setting `{key}` is not finite, expected a finite number"),
+        Some(range) if !(range.0, range.1).contains(value) => {
+            bail!("setting `{key}` is {}, expected {range}", number(*value))
+        }
+        _ => Ok(()),
+    };
+    (f64, f64) = |(first, second), key, range| {
+        first.check(&below(key, "0"), range)?;
+        second.check(&below(key, "1"), range)
+    };
+}
 
 /// The JSON schema of a type, with every definition in its place.
 pub(super) fn schema_of<T: JsonSchema>() -> Value {
@@ -48,80 +118,100 @@ pub(super) fn schema_of<T: JsonSchema>() -> Value {
     settings.into_generator().subschema_for::<T>().to_value()
 }
 
-/// A range of numbers in the words of a schema.
-fn ends<N: Serialize>(range: &impl RangeBounds<N>) -> Map<String, Value> {
-    let end = |end: Bound<&N>, included: &str, excluded: &str| match end {
-        Bound::Included(end) => Some((included.to_owned(), json!(end))),
-        Bound::Excluded(end) => Some((excluded.to_owned(), json!(end))),
-        Bound::Unbounded => None,
-    };
-    let low = end(range.start_bound(), "minimum", "exclusiveMinimum");
-    low.into_iter().chain(end(range.end_bound(), "maximum", "exclusiveMaximum")).collect()
-}
+impl<T: Setting> Setting for Option<T> {
+    const OPTIONAL: bool = true;
 
-/// Limits the numbers of a setting.
-pub(super) fn limited<N: Serialize, R: RangeBounds<N>>(
-    range: &R,
-) -> impl FnMut(&mut Schema) + use<N, R> {
-    let ends = ends(range);
-    move |schema| schema.as_object_mut().into_iter().for_each(|map| limit(map, &ends))
-}
+    fn schema() -> Value {
+        let schema = T::schema();
+        // Any text includes that word.
+        let includes = schema == json!({ "type": "string" });
+        if includes { schema } else { json!({ "anyOf": [schema, { "const": "none" }] }) }
+    }
 
-/// Limits the numbers called `name` within a setting whose type is declared elsewhere.
-pub(super) fn limited_part<N: Serialize, R: RangeBounds<N>>(
-    name: &'static str,
-    range: &R,
-) -> impl FnMut(&mut Schema) + use<N, R> {
-    let ends = ends(range);
-    move |schema| {
-        let part = |schema: &mut Schema| {
-            let properties = schema.get_mut("properties").and_then(Value::as_object_mut);
-            if let Some(part) = properties.and_then(|all| all.get_mut(name)?.as_object_mut()) {
-                limit(part, &ends);
-            }
-        };
-        RecursiveTransform(part).transform(schema);
+    fn check(&self, key: &str, range: Option<Range>) -> Result<()> {
+        self.iter().try_for_each(|value| value.check(key, range))
     }
 }
 
-fn limit(schema: &mut Map<String, Value>, ends: &Map<String, Value>) {
-    if let Some(Value::Object(items)) = schema.get_mut("items") {
-        return limit(items, ends);
+impl<T: Setting> Setting for Vec<T> {
+    fn schema() -> Value {
+        json!({ "type": "array", "items": T::schema() })
     }
-    for list in ["anyOf", "prefixItems"] {
-        if let Some(Value::Array(parts)) = schema.get_mut(list) {
-            let parts = parts.iter_mut().filter_map(Value::as_object_mut);
-            return parts.for_each(|part| limit(part, ends));
+
+    fn check(&self, key: &str, range: Option<Range>) -> Result<()> {
+        self.iter().try_for_each(|value| value.check(key, range))
+    }
+}
+
+/// A line of the table: a setting, or a section of them.
+pub(super) struct Field {
+    pub key: &'static str,
+    doc: &'static str,
+    /// What its numbers may be.
+    pub range: fn() -> Option<Range>,
+    /// Settings of a section. A table of a settings file is read setting by setting into a section: what it leaves out stays
+    /// as it was. Elsewhere a table is one value.
+    pub fields: &'static [Self],
+    pub is_optional: bool,
+    /// The words of an enumeration.
+    pub words: fn() -> &'static [&'static str],
+    schema: fn() -> Value,
+}
+
+impl Field {
+    pub(super) const fn new<T: Setting>(
+        key: &'static str,
+        doc: &'static str,
+        range: fn() -> Option<Range>,
+    ) -> Self {
+        Self {
+            key,
+            doc,
+            range,
+            fields: T::FIELDS,
+            is_optional: T::OPTIONAL,
+            words: names::<T>,
+            schema: T::schema,
         }
     }
-    let is_number = |kind: &Value| kind == "number" || kind == "integer";
-    let limits = schema.get("type").is_some_and(|kind| match kind {
-        Value::Array(kinds) => kinds.iter().any(is_number),
-        kind => is_number(kind),
-    });
-    if limits {
-        // What the type's sign says.
-        schema.remove("minimum");
-        schema.extend(ends.clone());
+
+    /// Its documentation, in the words of settings files.
+    pub(super) fn doc(&self) -> String {
+        let lines: Vec<&str> = self.doc.lines().map(str::trim).collect();
+        lines.join("\n").replace("`None`", "`\"none\"`")
     }
 }
 
-/// Whether a table of a settings file is read setting by setting: what it leaves out stays as it was. Elsewhere a table is one
-/// value.
-pub(super) fn is_section(schema: &Value) -> bool {
-    schema["properties"].is_object()
+/// The JSON schema of a section.
+pub(super) fn section(fields: &[Field]) -> Value {
+    let property = |field: &Field| {
+        let mut schema = (field.schema)();
+        limit(&mut schema, (field.range)());
+        schema["description"] = field.doc().into();
+        (field.key.to_owned(), schema)
+    };
+    let properties: Map<String, Value> = fields.iter().map(property).collect();
+    json!({ "type": "object", "properties": properties, "additionalProperties": false })
 }
 
-/// Whether a setting may be absent, which files write `"none"`.
-pub(super) fn is_optional(schema: &Value) -> bool {
-    let list = |name: &str| schema[name].as_array().into_iter().flatten();
-    list("type").any(|kind| kind == "null") || list("anyOf").any(|form| form["type"] == "null")
-}
-
-/// The schema of the setting at `key` below a section.
-pub(super) fn at<'a>(section: &'a Value, key: &str) -> Option<&'a Value> {
-    let mut names = key.split('.').filter(|name| !name.is_empty());
-    names.try_fold(section, |section, name| section["properties"].get(name))
+/// Limits the numbers of a schema, which are what has a format, that of Rust's type.
+fn limit(schema: &mut Value, range: Option<Range>) {
+    match schema {
+        Value::Object(map) => {
+            if let (Some(_), Some(range)) = (map.remove("format"), range) {
+                // What the type's sign says.
+                map.remove("minimum");
+                let is_count = map["type"] == "integer";
+                let names = ["minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum"];
+                map.extend(range.ends(names).map(|(name, end)| {
+                    (name.to_owned(), if is_count { json!(end as u64) } else { json!(end) })
+                }));
+            }
+            map.values_mut().for_each(|part| limit(part, range));
+        }
+        Value::Array(parts) => parts.iter_mut().for_each(|part| limit(part, range)),
+        _ => {}
+    }
 }
 
 /// The key of `name` in the section `key`.
@@ -137,66 +227,36 @@ pub(super) const fn positive_to(high: f64) -> (Bound<f64>, Bound<f64>) {
     (Bound::Excluded(0.0), Bound::Included(high))
 }
 
-/// Returns an error for a number in the setting `key` that is outside the range of its schema, and for an absent one that must
-/// be there: JSON has no number that is not finite.
-pub(super) fn check(key: &str, value: &Value, schema: &Value) -> Result<()> {
-    for forms in ["oneOf", "anyOf"] {
-        if let Value::Array(forms) = &schema[forms] {
-            return forms.iter().try_for_each(|form| check(key, value, form));
-        }
-    }
-    let fail = |found: String, range| bail!("setting `{key}` is {found}, expected {range}");
-    match (value, &schema["prefixItems"]) {
-        (Value::Object(map), _) => map.iter().try_for_each(|(name, value)| {
-            check(&below(key, name), value, &schema["properties"][name])
-        }),
-        (Value::Array(items), Value::Array(parts)) => items
-            .iter()
-            .zip(parts)
-            .enumerate()
-            .try_for_each(|(i, (item, part))| check(&below(key, &i.to_string()), item, part)),
-        (Value::Array(items), _) => {
-            items.iter().try_for_each(|item| check(key, item, &schema["items"]))
-        }
-        (Value::Number(found), _) => match Range::of(schema) {
-            Some(range) if !range.contains(value) => fail(
-                found.as_f64().filter(|_| found.is_f64()).map_or(found.to_string(), number),
-                range,
-            ),
-            _ => Ok(()),
-        },
-        (Value::Null, _) if schema["type"] == "number" => {
-            fail("not finite".to_owned(), Range(Bound::Unbounded, Bound::Unbounded))
-        }
-        _ => Ok(()),
-    }
-}
-
 /// What a number may be.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Range(Bound<f64>, Bound<f64>);
 
 impl Range {
-    /// The one that a schema states of its numbers; that a count is not negative is none.
-    pub(super) fn of(schema: &Value) -> Option<Self> {
-        let end = |included: &str, excluded: &str| {
-            let included = schema[included].as_f64().map(Bound::Included);
-            included.or_else(|| schema[excluded].as_f64().map(Bound::Excluded))
-        };
-        match (end("minimum", "exclusiveMinimum"), end("maximum", "exclusiveMaximum")) {
-            (None, None) => {
-                let forms = schema["anyOf"].as_array().into_iter().flatten();
-                forms.chain(schema.get("items")).find_map(Self::of)
-            }
-            (Some(Bound::Included(0.0)), None) if schema["format"] == "uint" => None,
-            (low, high) => {
-                Some(Self(low.unwrap_or(Bound::Unbounded), high.unwrap_or(Bound::Unbounded)))
-            }
-        }
+    pub(super) fn of<N: Serialize>(range: &impl RangeBounds<N>) -> Self {
+        let real = |end: &N| json!(end).as_f64().unwrap_or(f64::NAN);
+        Self(range.start_bound().map(real), range.end_bound().map(real))
     }
 
-    fn contains(self, number: &Value) -> bool {
-        number.as_f64().is_some_and(|number| (self.0, self.1).contains(&number))
+    /// Its ends, each with its name among those of a lower one, included and excluded, and of an upper one.
+    fn ends(self, names: [&str; 4]) -> impl Iterator<Item = (&str, f64)> {
+        let [at_least, above, at_most, below] = names;
+        let end = |end, included, excluded| match end {
+            Bound::Included(end) => Some((included, end)),
+            Bound::Excluded(end) => Some((excluded, end)),
+            Bound::Unbounded => None,
+        };
+        [end(self.0, at_least, above), end(self.1, at_most, below)].into_iter().flatten()
+    }
+}
+
+impl fmt::Display for Range {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Self(Bound::Included(low), Bound::Included(high)) = *self {
+            return write!(f, "{} to {}", number(low), number(high));
+        }
+        let ends = self.ends(["at least", "above", "at most", "below"]);
+        let ends: Vec<String> = ends.map(|(name, end)| format!("{name} {}", number(end))).collect();
+        f.write_str(&ends.join(" and "))
     }
 }
 
@@ -204,29 +264,6 @@ impl Range {
 fn number(value: f64) -> String {
     let plain = value == 0.0 || !value.is_finite() || (1e-5..1e7).contains(&value.abs());
     if plain { value.to_string() } else { format!("{value:e}") }
-}
-
-impl fmt::Display for Range {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let low = match self.0 {
-            Bound::Included(low) => format!("at least {}", number(low)),
-            Bound::Excluded(low) => format!("above {}", number(low)),
-            Bound::Unbounded => String::new(),
-        };
-        let high = match self.1 {
-            Bound::Included(high) => format!("at most {}", number(high)),
-            Bound::Excluded(high) => format!("below {}", number(high)),
-            Bound::Unbounded => String::new(),
-        };
-        match (self.0, self.1) {
-            (Bound::Included(low), Bound::Included(high)) => {
-                write!(f, "{} to {}", number(low), number(high))
-            }
-            (Bound::Unbounded, Bound::Unbounded) => f.write_str("a finite number"),
-            (Bound::Unbounded, _) | (_, Bound::Unbounded) => write!(f, "{low}{high}"),
-            _ => write!(f, "{low} and {high}"),
-        }
-    }
 }
 
 #[cfg(test)]
@@ -239,9 +276,9 @@ mod tests {
         let (mut rate, mut gamma) = (start.clone(), start);
         rate.methods.blob.kl_learning_rate = f64::NAN;
         gamma.methods.blob.gamma = Some(f64::NAN);
-        let expected =
-            "setting `methods.blob.kl_learning_rate` is not finite, expected a finite number";
-        for (config, expected) in [(rate, expected), (gamma, "a setting is not a finite number")] {
+        for (config, key) in [(rate, "kl_learning_rate"), (gamma, "gamma")] {
+            let expected =
+                format!("setting `methods.blob.{key}` is not finite, expected a finite number");
             assert_eq!(config.checked().unwrap_err().to_string(), expected);
         }
     }

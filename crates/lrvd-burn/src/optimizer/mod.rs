@@ -22,7 +22,6 @@ use crate::parameters::Group;
 
 /// Hyper-parameters shared by all groups; the defaults are PyTorch's.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct AdamWConfig {
     /// Decay of the first moment.

@@ -24,7 +24,6 @@ use crate::sampling::{Draws, Pass, Scheme};
 /// class is another one only where the draws would close a gap of `cascade` or more between two
 /// probabilities: never, if they move each of them by less than half of it. At 1 nothing is decided.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct DrawPolicy {
     /// Bounds the memory of a pass that holds several draws: examples of a batch × size of the longest ×
