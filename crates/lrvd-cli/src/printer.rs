@@ -26,12 +26,31 @@ pub(crate) enum Format {
     Json,
 }
 
+/// Content of a command's standard output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Content {
+    /// Text alone.
+    Text,
+    /// Text, or one JSON document.
+    Document,
+    /// Text, one JSON document, or rows.
+    Rows,
+}
+
 impl Format {
-    /// The error of a command that prints no rows, where they are asked for.
-    pub(crate) fn check_without_rows(self) -> Result<()> {
-        match self {
-            Self::Table | Self::Json => Ok(()),
-            Self::Jsonl | Self::Csv => {
+    /// The error of a command whose `content` does not have this format.
+    pub(crate) fn check(self, content: Content) -> Result<()> {
+        let least = match self {
+            Self::Table => Content::Text,
+            Self::Json => Content::Document,
+            Self::Jsonl | Self::Csv => Content::Rows,
+        };
+        match content {
+            _ if content >= least => Ok(()),
+            Content::Text => {
+                Err(anyhow!("`--format` is for commands that print data, and this one prints text"))
+            }
+            _ => {
                 Err(anyhow!("`--format jsonl` and `--format csv` are for commands that print rows"))
             }
         }
@@ -105,7 +124,7 @@ impl Printer {
         value: &T,
         text: impl FnOnce(&T) -> String,
     ) -> Result<()> {
-        self.format().check_without_rows()?;
+        self.format().check(Content::Document)?;
         match self.format() {
             Format::Json => self.document(command, value),
             _ => self.data(&text(value)),
@@ -140,7 +159,7 @@ impl Printer {
         value: &T,
         text: impl FnOnce(&T) -> Result<String>,
     ) -> Result<()> {
-        self.format().check_without_rows()?;
+        self.format().check(Content::Document)?;
         match self.format() {
             Format::Json => self.json(value),
             _ => self.data(&text(value)?),
@@ -188,7 +207,7 @@ fn written(text: &str) -> Result<bool> {
     taken(writeln!(out, "{text}").and_then(|()| out.flush()))
 }
 
-/// Whether standard output took what was written; `false` if the reader has closed the pipe, or the terminal has gone away.
+/// False if the reader of standard output has closed the pipe, or the terminal has gone away.
 fn taken(outcome: io::Result<()>) -> Result<bool> {
     match outcome {
         Ok(()) => Ok(true),

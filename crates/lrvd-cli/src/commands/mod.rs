@@ -27,7 +27,7 @@ use clap_complete::{Shell, generate};
 
 use crate::args::GlobalArguments;
 use crate::exit::ExitStatus;
-use crate::printer::Printer;
+use crate::printer::{Content, Printer};
 
 /// Fine-tune models with low-rank adapters, optionally with learnt ranks and uncertainty.
 #[derive(Debug, Parser)]
@@ -103,16 +103,17 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    /// `true` of a command that prints rows, for which `--format jsonl` and `--format csv` are. Others check it before they work.
-    fn prints_rows(&self) -> bool {
+    /// Content of its standard output, by which a format is rejected before the command works.
+    fn content(&self) -> Content {
+        let rows = |has_rows: bool| if has_rows { Content::Rows } else { Content::Document };
         match self {
-            Self::Train(_) | Self::Serve { .. } | Self::Export(_) | Self::Completions { .. } => {
-                false
-            }
-            Self::Bench(command) => matches!(command, bench::BenchCommand::Status { .. }),
-            Self::Config(command) => matches!(command, config::ConfigCommand::Check { .. }),
-            Self::Data(command) => matches!(command, data::DataCommand::Check(_)),
-            _ => true,
+            Self::Completions { .. }
+            | Self::Data(data::DataCommand::Formats)
+            | Self::Config(config::ConfigCommand::Init { .. }) => Content::Text,
+            Self::Train(_) | Self::Serve { .. } | Self::Export(_) => Content::Document,
+            Self::Bench(command) => rows(matches!(command, bench::BenchCommand::Status { .. })),
+            Self::Config(command) => rows(matches!(command, config::ConfigCommand::Check { .. })),
+            _ => Content::Rows,
         }
     }
 }
@@ -153,9 +154,7 @@ pub(crate) type Outcome = lrvd_bench::Result<ExitStatus>;
 
 pub(crate) fn run(arguments: Arguments, printer: Printer) -> Outcome {
     let global = arguments.global;
-    if !arguments.command.prints_rows() {
-        printer.format().check_without_rows()?;
-    }
+    printer.format().check(arguments.command.content())?;
     match arguments.command {
         Command::Train(arguments) => train::run(*arguments, global, printer),
         Command::Eval(arguments) => eval::run(arguments, printer),
