@@ -26,7 +26,7 @@ pub(crate) struct Access {
 }
 
 impl Access {
-    /// Whether other machines can ask without a key.
+    /// True if other machines can ask without a key.
     pub(crate) fn is_public(&self) -> bool {
         self.key.is_none() && !self.address.ip().to_canonical().is_loopback()
     }
@@ -76,12 +76,13 @@ impl Access {
         Ok(())
     }
 
-    /// Whether `host` means this server. A browser resolves the names of other sites to any address that these sites
+    /// True if `host` means this server. A browser resolves the names of other sites to any address that these sites
     /// choose (DNS rebinding), so a name must be known. An address cannot be forged.
     fn is_own(&self, host: &str) -> bool {
         let name = host.trim_start_matches('[').trim_end_matches(']').trim_end_matches('.');
-        let is_own_address = name.parse().is_ok_and(|address: IpAddr| {
-            let (address, own) = (address.to_canonical(), self.address.ip().to_canonical());
+        let is_own_address = name.parse().is_ok_and(|given: IpAddr| {
+            let address = given.to_canonical();
+            let own = self.address.ip().to_canonical();
             address.is_loopback() || own.is_unspecified() || address == own
         });
         let mut names = std::iter::once("localhost").chain(self.names.iter().map(String::as_str));
@@ -103,7 +104,7 @@ mod tests {
 
     use super::*;
 
-    /// Whether a server at an address, with this key, is public; and the code of its answer to a request for `path` with
+    /// True if a server at an address, with this key, is public; and the code of its answer to a request for `path` with
     /// `headers`.
     fn asked(
         address: &str,
@@ -111,7 +112,8 @@ mod tests {
         path: &str,
         headers: &[(&str, &str)],
     ) -> (bool, Result<(), Code>) {
-        let (address, key) = (address.parse().unwrap(), key.map(str::to_owned));
+        let address = address.parse().unwrap();
+        let key = key.map(str::to_owned);
         let access =
             Access { address, names: vec!["models.example".to_owned()], key, origins: Vec::new() };
         let request = Request::builder().uri(path);
@@ -123,7 +125,9 @@ mod tests {
 
     #[test]
     fn a_request_must_name_this_server() {
-        let (own, wrong, no) = (Ok(()), Err(Code::WrongHost), Err(Code::UnreadableRequest));
+        let own = Ok(());
+        let wrong = Err(Code::WrongHost);
+        let no = Err(Code::UnreadableRequest);
         for (address, public, expected, hosts) in [
             (
                 "127.0.0.1:8080",
@@ -170,7 +174,8 @@ mod tests {
             let headers = [("host", "localhost"), ("authorization", value)];
             asked("0.0.0.0:80", Some("s3cret"), path, &headers)
         };
-        let (own, wrong) = ((false, Ok(())), (false, Err(Code::Unauthorized)));
+        let own = (false, Ok(()));
+        let wrong = (false, Err(Code::Unauthorized));
         for path in OPEN {
             assert_eq!(ask(path, ""), own, "{path}");
         }

@@ -29,7 +29,7 @@ pub(super) const LONGEST: Duration = Duration::from_mins(10);
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct AdapterRequest {
-    /// What requests call it as `model`: 1 to 64 ASCII letters, digits and `-._/:`.
+    /// Name in the field `model` of requests: 1 to 64 ASCII letters, digits and `-._/:`.
     name: String,
     /// Output of `lrvd train`, or an adapter folder, on the server's machine.
     folder: PathBuf,

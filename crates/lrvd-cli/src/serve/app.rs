@@ -118,7 +118,7 @@ impl App {
         );
     }
 
-    /// What a request gets to know of an error, in words that name no place of this machine; one that its text did not cause is
+    /// The error for the client, in words that name no place of this machine; one that its text did not cause is
     /// printed here.
     fn fault(&self, error: &Error) -> Fault {
         match (unreadable(error), kind_of(error)) {

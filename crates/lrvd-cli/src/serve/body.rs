@@ -78,7 +78,8 @@ pub(super) fn object<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
 /// Reads a body of JSON.
 pub(super) fn parsed<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
     whole_json(serde_json::Deserializer::from_slice(body)).map_err(|error| {
-        let (path, inner) = (error.path(), error.inner());
+        let path = error.path();
+        let inner = error.inner();
         if !inner.is_data() {
             return Problem::new(Code::MalformedJson, format!("the body is not JSON: {inner}"));
         }

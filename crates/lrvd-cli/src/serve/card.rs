@@ -16,7 +16,7 @@ use super::{
     CHAT_COMPLETIONS, CLASSIFY, COMPLETIONS, DECISIONS, GENERATE, SCHEMA_VERSION, SYSTEMONE,
 };
 
-/// What a model answers with.
+/// Kind of a model, by its answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Kind {
@@ -57,7 +57,7 @@ impl Card {
         Ok(card)
     }
 
-    /// Where it is asked.
+    /// Paths at which it is asked.
     pub(super) fn paths(&self) -> &'static [&'static str] {
         match self {
             Self::Classifier(card) if card.kind == Kind::Decisions => &[SYSTEMONE, DECISIONS],
@@ -103,14 +103,14 @@ pub(super) struct ClassifierCard {
     pub(super) schema_version: u32,
     /// Its name on the command line or in `/v1/adapters`; without one what it was trained for.
     pub(super) name: String,
-    /// How it was trained.
+    /// Method by which it was trained.
     pub(super) method: String,
     pub(super) kind: Kind,
     /// Labels in the order of the probabilities, the letters of questions with choices; empty for scores.
     pub(super) labels: Vec<String>,
-    /// Whether typed questions are answered, at `/v1/systemone` and `/v1/decisions`.
+    /// True if typed questions are answered, at `/v1/systemone` and `/v1/decisions`.
     pub(super) decides: bool,
-    /// Whether inputs are pairs of texts, questions about a passage; null where that is not known.
+    /// True if inputs are pairs of texts, questions about a passage; null where that is not known.
     pub(super) pairs: Option<bool>,
     /// The temperature of the answers, or the half-width of the interval of numbers, with the number of held-out rows that it was
     /// fitted to, or that they are not calibrated, in words; null where nothing is fitted.
@@ -224,12 +224,12 @@ pub(super) struct LanguageCard {
     pub(super) schema_version: u32,
     /// Its name on the command line or in `/v1/adapters`; without one its base model, without the place.
     pub(super) name: String,
-    /// How it was trained; null where the adapter does not say.
+    /// Method by which it was trained; null if the adapter does not state it.
     pub(super) method: Option<String>,
     pub(super) kind: Kind,
-    /// Whether it was trained on conversations.
+    /// True if it was trained on conversations.
     pub(super) chat: bool,
-    /// Whether `messages` can be sent: the base model has a template for conversations.
+    /// True if `messages` can be sent: the base model has a template for conversations.
     pub(super) messages: bool,
     /// Most new tokens where a request names no number.
     pub(super) tokens: usize,
@@ -298,7 +298,8 @@ impl LanguageCard {
         least: usize,
         field: &str,
     ) -> Result<(), Problem> {
-        let (found, most) = (generation.max_tokens, self.max_tokens);
+        let found = generation.max_tokens;
+        let most = self.max_tokens;
         if !(least..=most).contains(&found) {
             let message = format!("{found} new tokens, expected {least} to {most}");
             return Err(Problem::at(Code::InvalidField, field, message));

@@ -28,9 +28,9 @@ pub(super) struct CompletionPlan {
     model: String,
     /// The prompts that come before the texts, `None` of tokens; empty without `echo`.
     pub(super) echo: Vec<Option<String>>,
-    /// Whether tokens have log-probabilities.
+    /// True if tokens have log-probabilities.
     pub(super) has_scores: bool,
-    /// Whether a stream ends with the number of tokens.
+    /// True if a stream ends with the number of tokens.
     pub(super) includes_usage: bool,
     /// Text of the tokens that were sent.
     sent: String,
@@ -228,8 +228,14 @@ impl CompletionPlan {
         choices: Vec<C>,
         usage: Option<Usage>,
     ) -> Completion<C> {
-        let (id, model) = (self.id.clone(), self.model.clone());
-        Completion { id, object, created: self.created, model, choices, usage }
+        Completion {
+            id: self.id.clone(),
+            object,
+            created: self.created,
+            model: self.model.clone(),
+            choices,
+            usage,
+        }
     }
 
     /// The response with whole texts, one for each prompt.
@@ -310,7 +316,8 @@ impl Events for CompletionPlan {
     fn end(&self, text: Continuation) -> Bytes {
         let usage = Usage::new(std::slice::from_ref(&text));
         let rest = text.text.strip_prefix(&*self.sent).unwrap_or_default().to_owned();
-        let (reason, sent) = (FinishReason::new(&text), self.sent.chars().count());
+        let reason = FinishReason::new(&text);
+        let sent = self.sent.chars().count();
         let end = if self.is_chat { &[] } else { text.end.as_slice() };
         let mut events = self.event(rest, end, sent, Some(reason)).to_vec();
         if self.includes_usage {

@@ -242,7 +242,7 @@ fn invalid(field: &str, message: impl std::fmt::Display) -> Problem {
 }
 
 fn missing(field: &str) -> Problem {
-    Problem::at(Code::MissingField, field, "missing")
+    invalid(field, "missing")
 }
 
 /// Reads a request.
@@ -267,7 +267,7 @@ pub(super) fn read(body: &[u8], models: &Models) -> Result<Asked, Problem> {
     })
 }
 
-/// How much text of JSON values there is.
+/// Length of the text of JSON values so far.
 struct Budget<'a> {
     card: &'a ClassifierCard,
     used: usize,
@@ -452,7 +452,8 @@ impl Asks {
                 unwanted("choices", choices.is_some())?;
                 let levels = levels.ok_or_else(|| missing(&place("levels")))?;
                 count("levels", levels.len(), MOST_LEVELS)?;
-                let (mut labels, mut options) = (Vec::new(), Vec::new());
+                let mut labels = Vec::new();
+                let mut options = Vec::new();
                 for (i, Object(Level { label, description })) in levels.into_iter().enumerate() {
                     filled(&label, || format!("{}[{i}].label", place("levels")))?;
                     let text = match described(description) {
@@ -578,7 +579,7 @@ impl DecisionsAnswers {
     }
 }
 
-/// What is wrong with question `i`, in the names of this API.
+/// The error in question `i`, in the names of this API.
 fn of_question(i: usize, options: &Options, wrong: &Invalid) -> Problem {
     let key = match (wrong.path.first().map(String::as_str), options) {
         (Some("criteria"), Options::Choices(_)) => Some("choices"),

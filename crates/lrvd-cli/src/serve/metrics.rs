@@ -13,7 +13,7 @@ pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0
 /// Upper bounds of the histogram's buckets, seconds.
 const BOUNDS: [f64; 12] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
 
-/// What has happened since the start.
+/// Counts since the start.
 #[derive(Debug)]
 pub(super) struct Metrics {
     registry: Registry,

@@ -43,7 +43,7 @@ pub(super) enum Input {
 }
 
 impl Input {
-    /// How many texts it counts for in the queue and in the counts.
+    /// Number of texts that it counts as.
     pub(super) fn texts(&self) -> usize {
         match self {
             Self::Text(_) | Self::Prompt { .. } => 1,
@@ -122,7 +122,7 @@ impl Model {
         Input::Text(data::Input { pair, choices, ..data::Input::text("first") })
     }
 
-    /// Whether `input` can share a pass with others: the answer does not depend on those beside it.
+    /// True if `input` can share a pass with others: the answer does not depend on those beside it.
     pub(super) fn is_shared(&self, input: &Input, options: AnswerOptions) -> bool {
         match self {
             // The questions about a state share a pass with nothing else.
@@ -230,9 +230,9 @@ pub(super) struct ClassAnswer {
     entropy: f64,
     /// Between answer and weights, nats; null without draws.
     mutual_information: Option<f64>,
-    /// Whether the answer is withheld because of the threshold; null where there is none.
+    /// True if the answer is withheld because of the threshold; null where there is none.
     abstained: Option<bool>,
-    /// How many draws the answer is averaged over; 0 at the mean of the posterior.
+    /// Draws that the answer is averaged over; 0 at the mean of the posterior.
     draws: usize,
 }
 
@@ -249,7 +249,7 @@ pub(super) struct LabelsAnswer {
     entropy: f64,
     /// Sum over the labels of that between label and weights, nats; null without draws.
     mutual_information: Option<f64>,
-    /// How many draws the answer is averaged over; 0 at the mean of the posterior.
+    /// Draws that the answer is averaged over; 0 at the mean of the posterior.
     draws: usize,
 }
 
@@ -266,7 +266,7 @@ pub(super) struct ScoreAnswer {
     /// Standard deviation over the draws, which leaves out the noise of the numbers: the spread of the draws, not an error of the
     /// number. Null below two of them.
     draws_deviation: Option<f64>,
-    /// How many draws the answer is averaged over; 0 at the mean of the posterior.
+    /// Draws that the answer is averaged over; 0 at the mean of the posterior.
     draws: usize,
 }
 
@@ -329,7 +329,7 @@ impl ModelAnswer {
         }
     }
 
-    /// How many texts or questions it answers.
+    /// Number of texts or questions that it answers.
     pub(super) fn texts(&self) -> usize {
         match self {
             Self::Decided(all) => all.iter().flatten().count(),
@@ -337,7 +337,7 @@ impl ModelAnswer {
         }
     }
 
-    /// How many labels are withheld.
+    /// Number of labels that are withheld.
     pub(super) fn withheld(&self) -> usize {
         match self {
             Self::Class(answer) => usize::from(answer.abstained == Some(true)),

@@ -15,7 +15,7 @@ use super::card::{Card, ClassifierCard, LanguageCard};
 use super::model::{Limits, Model};
 use super::problem::{Code, Problem};
 
-/// What clients of decision models call the model of a server by default.
+/// Default name of the model in clients of decision models.
 const ALIAS: &str = "jev-latest";
 
 /// Loads the adapter in a folder on the base of the server.
@@ -108,7 +108,7 @@ impl Models {
         if found.card.paths().contains(&path) { Ok(found) } else { Err(found.elsewhere()) }
     }
 
-    /// Where any of them answers.
+    /// Paths at which any of them answers.
     pub(super) fn paths(&self) -> BTreeSet<&'static str> {
         self.all().iter().flat_map(|model| model.card.paths()).copied().collect()
     }

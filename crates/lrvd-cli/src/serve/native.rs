@@ -61,7 +61,7 @@ fn place(is_listed: bool, index: usize, name: &str) -> String {
     if is_listed { format!("inputs[{index}].{name}") } else { name.to_owned() }
 }
 
-/// What to classify: `text`, with `pair` where the model was trained on pairs and `choices` where it answers questions, or
+/// Texts to classify: `text`, with `pair` where the model was trained on pairs and `choices` where it answers questions, or
 /// several of these in `inputs`.
 #[derive(serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -173,7 +173,7 @@ fn check(
     Err(Problem::at(Code::InvalidField, place(name), message))
 }
 
-/// What to continue: `prompt`, or `messages` by the model's template for conversations.
+/// A text to continue: `prompt`, or `messages` by the model's template for conversations.
 #[derive(serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct GenerateRequest {
@@ -203,7 +203,7 @@ pub(super) struct GenerateRequest {
     /// Draw among the most likely tokens that together have this probability, above 0 and at most 1.
     #[serde(default)]
     top_p: Option<f64>,
-    /// Whether tokens are sent as they come, as server-sent events.
+    /// True if tokens are sent as they come, as server-sent events.
     #[serde(default)]
     stream: Option<bool>,
 }
@@ -278,12 +278,12 @@ pub(super) struct Summary {
     #[serde(flatten)]
     settings: Settings,
     text: String,
-    /// How many there were.
+    /// Number of tokens.
     tokens: usize,
     prompt_tokens: usize,
-    /// Whether the model ended the text.
+    /// True if the model ended the text.
     stopped: bool,
-    /// Whether the text was cut because prompt and text fill the model's context, before the largest number of tokens.
+    /// True if the text was cut because prompt and text fill the model's context, before the largest number of tokens.
     context_full: bool,
     /// Mean over the tokens, nats; null without a token.
     mean_log_probability: Option<f64>,
@@ -293,7 +293,7 @@ pub(super) struct Summary {
 #[derive(Clone, Copy, Serialize, JsonSchema)]
 struct Settings {
     schema_version: u32,
-    /// How many draws the probabilities are averaged over; 0 at the mean of the posterior.
+    /// Draws that the probabilities are averaged over; 0 at the mean of the posterior.
     draws: usize,
     /// Seed of the draws and of drawn tokens.
     seed: u64,

@@ -70,7 +70,7 @@ pub(super) struct CompletionRequest {
     /// A text, or up to 16, before which a text ends.
     #[serde(default)]
     stop: Option<Stops>,
-    /// Whether tokens are sent as they come, as server-sent events.
+    /// True if tokens are sent as they come, as server-sent events.
     #[serde(default)]
     stream: Option<bool>,
     /// With `stream`.
@@ -124,7 +124,7 @@ enum Logprobs {
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct StreamOptions {
-    /// Whether a last event has the number of tokens.
+    /// True if a last event has the number of tokens.
     #[serde(default)]
     include_usage: Option<bool>,
 }

@@ -35,10 +35,9 @@ struct About {
     answered: &'static str,
     request: &'static str,
     answers: &'static str,
-    error: &'static str,
     /// Statuses of requests that are themselves wrong.
     wrong: &'static [(&'static str, &'static str)],
-    /// What is sent instead of `answers` if the request has `stream`.
+    /// Events that are sent instead of `answers` if the request has `stream`.
     events: Option<&'static str>,
 }
 
@@ -47,7 +46,6 @@ const TEXTS: About = About {
     answered: "Answers in the order of the texts.",
     request: "ClassifyRequest",
     answers: "ClassifierAnswers",
-    error: "Error",
     wrong: &[
         ("400", "A field is wrong; `field` names it."),
         ("422", "A text cannot be read by the model."),
@@ -60,7 +58,6 @@ const QUESTIONS: About = About {
     answered: "Answers to the questions.",
     request: "SystemoneRequest",
     answers: "SystemoneAnswers",
-    error: "SystemoneError",
     wrong: &[("422", "The body is wrong; `loc` names the value.")],
     events: None,
 };
@@ -70,7 +67,6 @@ const COMPLETE: About = About {
     answered: "The texts, in the order of the prompts.",
     request: "CompletionRequest",
     answers: "CompletionWithTextChoice",
-    error: "OpenaiError",
     wrong: &[("400", "The body is wrong; `param` names the value.")],
     events: Some(
         "With `stream`: events without a name, each of the same form; then, with `stream_options`, one with the usage; \
@@ -155,7 +151,6 @@ pub(super) static APIS: [Api; 6] = [
             summary: "Answer typed questions about an input, in the form of OpenAI.",
             request: "DecisionsRequest",
             answers: "DecisionsAnswers",
-            error: "OpenaiError",
             wrong: &[("400", "The body is wrong; `param` names the value.")],
             ..QUESTIONS
         },
@@ -181,11 +176,9 @@ pub(super) fn shape(path: &str) -> Shape {
     }
 }
 
-/// Paths and responses that every server has; the schemas are those of the types that are read and written.
+/// Paths and responses that every server has, without the bodies of errors; the schemas are those of the types that are read and written.
 const DOCUMENT: &str = include_str!("openapi.json");
 const SYSTEMONE_REQUEST: &str = include_str!("openapi-systemone.json");
-/// A path where models are asked; `{summary}` and the like are replaced.
-const ASKED: &str = include_str!("openapi-asked.json");
 
 /// The `OpenAPI` 3.1 document of a server with `models`.
 pub(super) fn document(models: &Models) -> Value {
@@ -208,31 +201,62 @@ pub(super) fn document(models: &Models) -> Value {
         add(&mut schemas);
         document["paths"][*path] = about.path();
     }
+    for (path, operations) in document["paths"].as_object_mut().into_iter().flatten() {
+        for operation in operations.as_object_mut().into_iter().flat_map(Map::values_mut) {
+            fill_errors(shape(path), &mut operation["responses"]);
+        }
+    }
     document["components"]["schemas"] = schemas.take_definitions(true).into();
     document
 }
 
+/// Adds the bodies and headers of errors to `responses` that have descriptions.
+fn fill_errors(shape: Shape, responses: &mut Value) {
+    let schema = match shape {
+        Shape::Own => "Error",
+        Shape::Systemone => "SystemoneError",
+        Shape::Openai => "OpenaiError",
+    };
+    let is_error = |status: &str| status.starts_with(['4', '5']);
+    let all = responses.as_object_mut().into_iter().flatten();
+    for (status, response) in all.filter(|(status, _)| is_error(status)) {
+        response["content"] = content(schema);
+        if status == "503" {
+            let description = "Seconds after which to try again.";
+            response["headers"]["Retry-After"] =
+                json!({ "description": description, "schema": { "type": "integer" } });
+        }
+    }
+}
+
+fn content(schema: &str) -> Value {
+    let place = format!("#/components/schemas/{schema}");
+    json!({ "application/json": { "schema": { "$ref": place } } })
+}
+
 impl About {
     fn path(&self) -> Value {
-        let named = [
-            ("{summary}", self.summary),
-            ("{answered}", self.answered),
-            ("{request}", self.request),
-            ("{answers}", self.answers),
-            ("{error}", self.error),
-        ];
-        let replaced = |text: String, (name, words): (&str, &str)| text.replace(name, words);
-        let text = named.into_iter().fold(ASKED.to_owned(), replaced);
-        let mut path: Value = serde_json::from_str(&text).unwrap_or_default();
-        let responses = &mut path["post"]["responses"];
-        let error = responses["500"]["content"].clone();
+        let mut responses = json!({
+            "200": { "description": self.answered, "content": content(self.answers) },
+            "401": { "description": "The server needs a key, and the request has no such one." },
+            "404": { "description": "There is no model of this name, or it is of another kind." },
+            "413": { "description": "The body is too long, as bytes or as text." },
+            "415": { "description": "The content type is not JSON." },
+            "421": { "description": "`Host` is not a name of this server." },
+            "500": { "description": "The model failed." },
+            "503": { "description": "The queue is full, or the server is being stopped." },
+            "504": { "description": "No answer in time." },
+        });
         for (status, description) in self.wrong {
-            responses[*status] = json!({ "description": description, "content": error });
+            responses[*status] = json!({ "description": description });
         }
         if let Some(description) = self.events {
             responses["200"]["content"]["text/event-stream"] =
                 json!({ "schema": { "type": "string", "description": description } });
         }
-        path
+        let body = json!({ "required": true, "content": content(self.request) });
+        json!({
+            "post": { "summary": self.summary, "requestBody": body, "responses": responses },
+        })
     }
 }

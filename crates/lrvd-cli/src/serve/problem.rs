@@ -13,7 +13,7 @@ use serde::Serialize;
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
 const SCHEME: HeaderValue = HeaderValue::from_static("Bearer");
 
-/// What kind of error it is, for programs.
+/// Kind of an error, for programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[schemars(inline)]
@@ -22,7 +22,6 @@ pub(super) enum Code {
     // The request around the body, or its compression.
     UnreadableRequest,
     InvalidField,
-    MissingField,
     Unauthorized,
     // Adapters of a server without a key are not changed.
     Forbidden,
@@ -45,10 +44,9 @@ pub(super) enum Code {
 impl Code {
     fn status(self) -> StatusCode {
         match self {
-            Self::MalformedJson
-            | Self::UnreadableRequest
-            | Self::InvalidField
-            | Self::MissingField => StatusCode::BAD_REQUEST,
+            Self::MalformedJson | Self::UnreadableRequest | Self::InvalidField => {
+                StatusCode::BAD_REQUEST
+            }
             Self::Unauthorized => StatusCode::UNAUTHORIZED,
             Self::Forbidden => StatusCode::FORBIDDEN,
             Self::NotFound => StatusCode::NOT_FOUND,
@@ -64,7 +62,7 @@ impl Code {
         }
     }
 
-    /// Whether the body of the request is at fault, and not the request around it.
+    /// True if the body of the request is at fault, and not the request around it.
     fn is_of_the_body(self) -> bool {
         matches!(self.status(), StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY)
     }
@@ -86,15 +84,18 @@ pub(super) enum Shape {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[schemars(rename = "ErrorDetail")]
 pub(super) struct Problem {
-    /// What kind of error it is: one of a fixed list, for programs.
+    /// Kind of the error: one of a fixed list, for programs.
     pub(super) code: Code,
-    /// The same in words, for people; these may change.
+    /// The error in words, for people; these may change.
     pub(super) message: String,
     /// The field of the request that is to blame, as in `inputs[2].pair`; null where it is none.
     pub(super) field: Option<String>,
     /// Its keys, from the outermost.
     #[serde(skip)]
     pub(super) keys: Vec<String>,
+    /// True if the field is not there.
+    #[serde(skip)]
+    pub(super) is_missing: bool,
 }
 
 #[derive(Serialize, JsonSchema)]
@@ -151,7 +152,13 @@ pub(super) struct OpenaiDetail {
 
 impl Problem {
     pub(super) fn new(code: Code, message: impl Display) -> Self {
-        Self { code, message: message.to_string(), field: None, keys: Vec::new() }
+        Self {
+            code,
+            message: message.to_string(),
+            field: None,
+            keys: Vec::new(),
+            is_missing: false,
+        }
     }
 
     /// The fault of a field.
@@ -165,15 +172,15 @@ impl Problem {
         Self { keys, ..Self::new(code, message) }
     }
 
-    /// What is wrong with a question or a state, which is at `outer`.
+    /// The error in a question or a state, which is at `outer`.
     pub(super) fn invalid(outer: &[&str], invalid: &Invalid) -> Self {
-        let code = if invalid.missing { Code::MissingField } else { Code::InvalidField };
         let keys: Vec<&str> =
             outer.iter().copied().chain(invalid.path.iter().map(String::as_str)).collect();
-        Self::within(code, &keys, &invalid.message)
+        let problem = Self::within(Code::InvalidField, &keys, &invalid.message);
+        Self { is_missing: invalid.missing, ..problem }
     }
 
-    /// The same of a field that another API has as ours, behind `x_`.
+    /// The error with the name that its field has in another API, behind `x_`.
     pub(super) fn of_own_field(mut self) -> Self {
         self.field = self.field.map(|field| format!("x_{field}"));
         self
@@ -202,7 +209,7 @@ impl Problem {
             msg: self.message.clone(),
             kind: match self.code {
                 Code::MalformedJson => "json_invalid",
-                Code::MissingField => "missing",
+                _ if self.is_missing => "missing",
                 _ => "value_error",
             },
         }
@@ -218,8 +225,13 @@ impl Problem {
             status if status.is_server_error() => "server_error",
             _ => "invalid_request_error",
         };
-        let (message, param) = (self.message.clone(), self.field.clone());
-        (status, OpenaiDetail { message, kind, param, code: self.code })
+        let detail = OpenaiDetail {
+            message: self.message.clone(),
+            kind,
+            param: self.field.clone(),
+            code: self.code,
+        };
+        (status, detail)
     }
 
     /// Status and body in a form.

@@ -34,7 +34,7 @@ pub(super) struct Job<M = Served> {
     pub(super) options: AnswerOptions,
     /// Closed by a client that has gone or timed out.
     pub(super) reply: Sender<Reply>,
-    /// Where the tokens of a text go as they come, no more than the request asks for; closed after the reply.
+    /// Receives the tokens of a text as they come, no more than the request asks for; closed after the reply.
     pub(super) tokens: Option<UnboundedSender<ContinuedToken>>,
 }
 
@@ -248,7 +248,8 @@ mod tests {
     ) -> Result<Receiver<Reply>, Code> {
         let (reply, receiver) = channel();
         let input = |i| Input::Text(data::Input::text(format!("{name} {i}")));
-        let (model, inputs) = (Arc::clone(model), (0..texts).map(input).collect());
+        let model = Arc::clone(model);
+        let inputs = (0..texts).map(input).collect();
         let job = Job { model, inputs, options, reply, tokens: None };
         queue.push(job).map_err(|problem| problem.code)?;
         Ok(receiver)
@@ -256,7 +257,7 @@ mod tests {
 
     static ONLY: LazyLock<Arc<()>> = LazyLock::new(Arc::default);
 
-    /// The same to the only model.
+    /// [`push_to`] with the only model.
     fn push(
         queue: &Queue<()>,
         name: &str,
@@ -288,7 +289,7 @@ mod tests {
         assert!(queue.take(1, |(), _, _| true).is_none());
     }
 
-    /// How many answers there were, or what failed.
+    /// Number of answers, or the failure.
     type Counted = Result<usize, (usize, Fault)>;
 
     /// Texts and draws of each call, and the replies, to jobs of the given names, sizes and options.
@@ -349,7 +350,8 @@ mod tests {
         let mut decide = |n| {
             let (reply, receiver) = channel();
             replies.push(receiver);
-            let (model, inputs) = (Arc::clone(&ONLY), vec![asked(n)]);
+            let model = Arc::clone(&ONLY);
+            let inputs = vec![asked(n)];
             let job = Job { model, inputs, options: MEAN, reply, tokens: None };
             queue.push(job).map_err(|problem| problem.code)
         };
@@ -364,7 +366,8 @@ mod tests {
 
     #[test]
     fn requests_to_two_models_share_no_pass() {
-        let (queue, other) = (Queue::new(9), Arc::default());
+        let queue = Queue::new(9);
+        let other = Arc::default();
         let _replies = [(&*ONLY, "a"), (&other, "b"), (&*ONLY, "c"), (&other, "d")]
             .map(|(model, name)| push_to(&queue, model, name, 1, MEAN).unwrap());
         let taken = || {

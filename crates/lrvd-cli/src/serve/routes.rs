@@ -37,7 +37,7 @@ const PAGE: &str = include_str!("page.html");
 const PAGE_POLICY: &str = "default-src 'none'; connect-src 'self'; img-src data:; style-src 'unsafe-inline'; \
      script-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/// What the line of a request in the log also has.
+/// Further fields of the line of a request in the log.
 #[derive(Clone, Serialize)]
 struct Size {
     model: String,
@@ -194,7 +194,8 @@ async fn observe(State(app): State<Arc<App>>, request: Request, next: Next) -> R
         }
     };
     write(&mut response, shape(&path));
-    let (status, size) = (response.status(), response.extensions().get().cloned());
+    let status = response.status();
+    let size = response.extensions().get().cloned();
     let ended = Ended { app, begun, method, path, status, size };
     if response.extensions().get::<Streamed>().is_some() {
         return response.map(|body| Body::new(Observed { body, _ended: ended }));

@@ -30,9 +30,9 @@ use super::queue::Queue;
 use super::routes::router;
 use crate::printer::Printer;
 
-/// How often the wish to stop is looked for.
+/// Interval at which a stop request is looked for.
 const LOOK: Duration = Duration::from_millis(50);
-/// What requests get to leave with, beyond their own time.
+/// Time in which requests end after a stop, beyond their own.
 const GRACE: Duration = Duration::from_secs(1);
 /// Longest time that a connection may take to send the head of its next request, to start one, or to read a part of an
 /// answer; `--timeout` if that is shorter.
@@ -176,7 +176,7 @@ fn bounded(stream: TcpStream, patience: Duration) -> std::pin::Pin<Box<TimeoutSt
     Box::pin(stream)
 }
 
-/// Whether the error is of one connection, and the next may be accepted at once.
+/// True if the error is of one connection, and the next may be accepted at once.
 fn is_of_the_client(error: &io::Error) -> bool {
     use std::io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
 

@@ -81,7 +81,7 @@ fn type_name(kind: QuestionKind) -> &'static str {
     }
 }
 
-/// What is wrong with the question `id` of this type: its keys are below the type.
+/// The error in the question `id` of this type: its keys are below the type.
 fn of_question(id: &str, kind: Option<&str>, wrong: &Invalid) -> Problem {
     let kind = kind.filter(|_| wrong.path.first().is_some_and(|key| key != "type"));
     let outer: Vec<&str> = ["questions", id].into_iter().chain(kind).collect();
@@ -93,9 +93,10 @@ fn field<'a>(
     name: &str,
     expected: &str,
 ) -> Result<&'a Value, Problem> {
-    let missing =
-        || Problem::within(Code::MissingField, &[name], format!("missing, expected {expected}"));
-    fields.get(name).ok_or_else(missing)
+    fields.get(name).ok_or_else(|| {
+        let message = format!("missing, expected {expected}");
+        Problem { is_missing: true, ..Problem::within(Code::InvalidField, &[name], message) }
+    })
 }
 
 /// A field of ours, which may be left out.

@@ -110,7 +110,7 @@ fn check_options(options: usize, draws: usize, card: &ClassifierCard) -> Result<
     Err(Problem::at(Code::InvalidField, "questions", message))
 }
 
-/// What neither API has a field for.
+/// Fields that neither API has.
 #[expect(clippy::struct_field_names, reason = "the names on the wire")]
 #[derive(Serialize, JsonSchema)]
 pub(super) struct Own {
@@ -124,13 +124,13 @@ pub(super) struct Own {
     /// Standard deviation over the draws of a score, or of the probability of true, which leaves out the spread of the
     /// probabilities themselves; null of a choice and below two draws.
     x_draws_deviation: Option<f64>,
-    /// Whether the confidence is below the threshold; null where there is none. The answer is given all the same.
+    /// True if the confidence is below the threshold; null where there is none. The answer is given all the same.
     x_abstained: Option<bool>,
     /// The confidence that `lrvd abstain fit` found for a target risk; null where there is none.
     x_threshold: Option<f64>,
-    /// How many draws the probabilities are averaged over; 0 at the mean of the posterior.
+    /// Draws that the probabilities are averaged over; 0 at the mean of the posterior.
     x_draws: usize,
-    /// Whether a temperature was fitted on held-out rows.
+    /// True if a temperature was fitted on held-out rows.
     x_calibrated: bool,
 }
 

@@ -59,9 +59,26 @@ impl Server {
         self.ask(&[&start, "Host: localhost", "Content-Type: application/json"], body)
     }
 
+    /// The body of an answer.
+    fn posted(&self, path: &str, body: &Value) -> Value {
+        let reply = self.post(path, &body.to_string());
+        assert_eq!(reply.status, 200, "{body}: {}", reply.text);
+        reply.json()
+    }
+
+    /// A connection on which a request with these further lines of its head, a length and the start of its body was sent.
+    fn sent(&self, path: &str, lines: &str, length: usize, body: &str) -> TcpStream {
+        let mut stream = self.connect();
+        let head =
+            format!("POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json");
+        write!(stream, "{head}\r\n{lines}Content-Length: {length}\r\n\r\n{body}").unwrap();
+        stream
+    }
+
     /// As [`Self::post`], with the key.
     fn post_keyed(&self, path: &str, body: &Value) -> Reply {
-        let (start, key) = (format!("POST {path} HTTP/1.1"), "Authorization: Bearer s3cret");
+        let start = format!("POST {path} HTTP/1.1");
+        let key = "Authorization: Bearer s3cret";
         let lines = [&*start, "Host: localhost", "Content-Type: application/json", key];
         self.ask(&lines, &body.to_string())
     }
@@ -108,7 +125,8 @@ impl Server {
                 word
             };
             let expected = [column(), column(), column()];
-            let (method, path) = (column(), column());
+            let method = column();
+            let path = column();
             let (method, kind) = method.split_once(';').unwrap_or((method, "application/json"));
             let [start, kind] =
                 [format!("{method} {path} HTTP/1.1"), format!("Content-Type: {kind}")];
@@ -209,16 +227,15 @@ fn a_text_has_the_same_answer_alone_in_a_list_and_beside_other_requests() {
     for (draws, seed) in [(3, 5), (0, 5), (2, 77)] {
         let answers = |texts: &[&str]| -> Vec<Value> {
             let inputs: Vec<Value> = texts.iter().map(|text| json!({ "text": text })).collect();
-            let body = json!({ "inputs": inputs, "draws": draws, "seed": seed }).to_string();
-            let reply = server.post("/v1/classify", &body);
-            assert_eq!(reply.status, 200, "{body}: {}", reply.text);
-            reply.json()["answers"].as_array().unwrap().clone()
+            let body = json!({ "inputs": inputs, "draws": draws, "seed": seed });
+            server.posted("/v1/classify", &body)["answers"].as_array().unwrap().clone()
         };
         let expected: Vec<Value> = texts.iter().flat_map(|text| answers(&[text])).collect();
         assert_eq!(answers(&texts), expected, "{draws}");
         std::thread::scope(|scope| {
             for i in 0..12 {
-                let (text, expected) = (texts[i % 4], &expected[i % 4]);
+                let text = texts[i % 4];
+                let expected = &expected[i % 4];
                 scope.spawn(move || assert_eq!(answers(&[text])[0], *expected, "{text}"));
             }
         });
@@ -392,13 +409,10 @@ fn a_generation_ends_with_its_client() {
     let body =
         json!({ "prompt": "Once", "max_tokens": 500, "temperature": 1000, "seed": 5, "draws": 64 })
             .to_string();
-    let mut gone = server.connect();
-    let head = "POST /v1/generate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length:";
-    write!(gone, "{head} {}\r\n\r\n{body}", body.len()).unwrap();
+    let gone = server.sent("/v1/generate", "", body.len(), &body);
     wait_until(|| tokens() != 0.0);
     drop(gone);
-    let next = server.post("/v1/generate", r#"{"prompt": "Once", "max_tokens": 1}"#);
-    assert_eq!(next.status, 200, "{}", next.text);
+    server.posted("/v1/generate", &json!({ "prompt": "Once", "max_tokens": 1 }));
     assert!((2.0..400.0).contains(&tokens()), "{}", tokens());
     assert!(server.count("lrvd_batch_seconds_total") > 0.0);
     server.stop();
@@ -417,8 +431,8 @@ fn choice(options: usize, words: usize) -> Value {
     json!({ "type": "choice", "instructions": "Which one?", "criteria": criteria })
 }
 
-fn systemone(state: &Value, questions: &Value) -> String {
-    json!({ "model": "jev-latest", "state": state, "questions": questions }).to_string()
+fn systemone(state: &Value, questions: &Value) -> Value {
+    json!({ "model": "jev-latest", "state": state, "questions": questions })
 }
 
 /// Names, company and order of questions change no bit of an answer, and both routes give the same.
@@ -431,10 +445,8 @@ fn a_question_has_the_same_answer_whatever_else_is_asked_and_at_both_routes() {
     let urgency =
         json!({ "type": "score", "instructions": "How urgent?", "criteria": ["can wait", "now"] });
     let refund = json!({ "type": "noul", "instructions": "Money back?" });
-    let ask = |questions: Value| -> Value {
-        let reply = server.post("/v1/systemone", &systemone(&state, &questions));
-        assert_eq!(reply.status, 200, "{}", reply.text);
-        reply.json()["answers"].take()
+    let ask = |questions: Value| {
+        server.posted("/v1/systemone", &systemone(&state, &questions))["answers"].take()
     };
     let all = ask(json!({ "team": team, "urgency": urgency, "refund": refund }));
     for (id, question) in [("team", &team), ("urgency", &urgency), ("refund", &refund)] {
@@ -458,9 +470,7 @@ fn a_question_has_the_same_answer_whatever_else_is_asked_and_at_both_routes() {
                           { "value": "환불 🙂", "description": "money back" }] },
             { "type": "score", "name": null, "instructions": "How urgent?",
               "levels": [{ "label": "can wait" }, { "label": "now" }] } ] });
-    let reply = server.post("/v1/decisions", &body.to_string());
-    assert_eq!(reply.status, 200, "{}", reply.text);
-    let answers = reply.json()["answers"].take();
+    let answers = server.posted("/v1/decisions", &body)["answers"].take();
     assert_eq!(answers[0]["probability"], all["refund"]["noul"]);
     assert_eq!([&answers[0]["name"], &answers[1]["name"]], [&Value::Null, &json!("team")]);
     for probability in answers[1]["probabilities"].as_array().unwrap() {
@@ -485,18 +495,15 @@ fn questions_end_with_their_client() {
     let (_dir, server) = decider("");
     // Longer than the timeout, and within the other limits.
     let long = |i| (format!("q{i}"), choice(255, 12));
-    let body =
-        systemone(&json!("a day"), &(0..32).map(long).collect::<serde_json::Map<_, _>>().into());
+    let questions: serde_json::Map<_, _> = (0..32).map(long).collect();
+    let body = systemone(&json!("a day"), &questions.into()).to_string();
     let asked = || server.count("lrvd_batches_total");
     let before = asked();
-    let mut gone = server.connect();
-    let head = "POST /v1/systemone HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length:";
-    write!(gone, "{head} {}\r\n\r\n{body}", body.len()).unwrap();
+    let gone = server.sent("/v1/systemone", "", body.len(), &body);
     wait_until(|| asked() != before);
     drop(gone);
     let noul = json!({ "q": { "type": "noul", "instructions": "So?" } });
-    let next = server.post("/v1/systemone", &systemone(&json!("a day"), &noul));
-    assert_eq!(next.status, 200, "{}", next.text);
+    server.posted("/v1/systemone", &systemone(&json!("a day"), &noul));
     server.stop();
 }
 
@@ -512,8 +519,8 @@ fn questions_beyond_their_time_do_not_keep_a_server_from_stopping() {
         options.values_mut().for_each(|text| *text = json!(format!("word {i} ").repeat(12)));
         (format!("q{i}"), question)
     };
-    let body =
-        systemone(&json!("a day"), &(0..60).map(long).collect::<serde_json::Map<_, _>>().into());
+    let questions: serde_json::Map<_, _> = (0..60).map(long).collect();
+    let body = systemone(&json!("a day"), &questions.into()).to_string();
     let asked = || server.count("lrvd_batches_total");
     let before = asked();
     let reply = std::thread::scope(|scope| {
@@ -535,33 +542,31 @@ fn deep_wide_and_cut_bodies_are_rejected_or_answered_in_bounded_time() {
     let deep =
         |depth: usize, inner: &str| format!("{}{inner}{}", "[".repeat(depth), "]".repeat(depth));
     let posted = |state: &str| {
-        let body = systemone(&json!("STATE"), &noul).replace("\"STATE\"", state);
+        let body = systemone(&json!("STATE"), &noul).to_string().replace("\"STATE\"", state);
         server.post("/v1/systemone", &body).status
     };
     // Beyond the parser's depth; a deep list of many, which as text is a hundred times as long.
     assert_eq!(posted(&deep(200_000, "1")), 422);
     assert_eq!(posted(&deep(100, &vec!["1"; 100_000].join(","))), 413);
     assert_eq!(posted(&deep(100, "1")), 200);
-    let wide = systemone(&json!("a"), &json!({ "q": choice(255, 400) }));
+    let wide = systemone(&json!("a"), &json!({ "q": choice(255, 400) })).to_string();
     assert!(wide.len() > 500_000);
     assert!([200, 422].contains(&server.post("/v1/systemone", &wide).status));
     let many: serde_json::Map<_, _> =
         (0..20_000).map(|i| (i.to_string(), json!({ "type": "noul" }))).collect();
     let many = systemone(&json!("a"), &many.into());
-    assert_eq!(server.post("/v1/systemone", &many).status, 422);
+    assert_eq!(server.post("/v1/systemone", &many.to_string()).status, 422);
 
     // Two bodies that end early: closed by the client, and kept open.
     for path in ["/v1/systemone", "/v1/decisions"] {
-        let mut cut = server.connect();
-        write!(cut, "POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 900\r\n\r\n{{\"mo").unwrap();
+        let mut cut = server.sent(path, "", 900, "{\"mo");
         cut.shutdown(std::net::Shutdown::Write).unwrap();
         let mut text = String::new();
         let _ = cut.read_to_string(&mut text);
         assert!(text.is_empty() || text.starts_with("HTTP/1.1 4"), "{text}");
     }
-    let mut kept = server.connect();
-    kept.write_all(b"POST /v1/systemone HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 900\r\n\r\n{").unwrap();
-    assert_eq!(server.post("/v1/systemone", &systemone(&json!("a"), &noul)).status, 200);
+    let kept = server.sent("/v1/systemone", "", 900, "{");
+    server.posted("/v1/systemone", &systemone(&json!("a"), &noul));
     assert!(begun.elapsed() < Duration::from_secs(50), "{:?}", begun.elapsed());
     drop(kept);
     server.stop();
@@ -578,10 +583,11 @@ fn errors_around_a_request_have_the_form_of_its_api_and_only_named_origins_may_r
         "401 unauthorized - GET /v1/model",
     ]);
     let ask = |lines: &[&str]| server.ask(&[lines, &["Host: localhost"]].concat(), "");
-    let (app, other) = ("Origin: https://app.example", "Origin: https://other.example");
+    let app = "Origin: https://app.example";
+    let other = "Origin: https://other.example";
     let allowed = "\r\naccess-control-allow-origin: https://app.example\r\n";
-    let (options, method) =
-        ("OPTIONS /v1/systemone HTTP/1.1", "Access-Control-Request-Method: POST");
+    let options = "OPTIONS /v1/systemone HTTP/1.1";
+    let method = "Access-Control-Request-Method: POST";
     let before = ask(&[options, app, method]);
     assert_eq!(before.status, 200);
     let headers = "\r\naccess-control-allow-headers: authorization,content-type\r\n";
@@ -677,12 +683,7 @@ fn completions_have_the_texts_and_the_numbers_of_generate() {
     let words = "@tests/pins/adapters/language --model @llama --max-draws 8 --quiet";
     let server = Server::start(&dir, words);
     let prompt = "Tim saw a red car.";
-    let ask = |path: &str, body: Value| {
-        let reply = server.post(path, &body.to_string());
-        assert_eq!(reply.status, 200, "{body}: {}", reply.text);
-        reply.json()
-    };
-    let complete = |body: Value| ask("/v1/completions", body);
+    let complete = |body: Value| server.posted("/v1/completions", &body);
     let numbers = |value: &Value| -> Vec<f64> {
         value.as_array().unwrap().iter().map(|value| value.as_f64().unwrap()).collect()
     };
@@ -697,7 +698,7 @@ fn completions_have_the_texts_and_the_numbers_of_generate() {
     };
     for draws in [0, 3] {
         let body = json!({ "prompt": prompt, "max_tokens": 8, "draws": draws });
-        let text = ask("/v1/generate", body)["texts"][0].take();
+        let text = server.posted("/v1/generate", &body)["texts"][0].take();
         let tokens = text["tokens"].as_array().unwrap();
         let expected: Vec<f64> =
             tokens.iter().map(|token| token["probability"].as_f64().unwrap().ln()).collect();
@@ -708,7 +709,8 @@ fn completions_have_the_texts_and_the_numbers_of_generate() {
             (&json!("text_completion"), &json!("language"))
         );
         let choice = &found["choices"][0];
-        let (n, is_stopped) = (tokens.len(), text["stopped"] == true);
+        let n = tokens.len();
+        let is_stopped = text["stopped"] == true;
         let reason = if is_stopped { "stop" } else { "length" };
         assert_eq!((&choice["text"], &choice["finish_reason"]), (&text["text"], &json!(reason)));
         let usage = json!({ "prompt_tokens": 9, "completion_tokens": n, "total_tokens": 9 + n });
@@ -792,26 +794,15 @@ fn completions_that_are_streamed_are_those_that_are_not() {
     };
     let messages = json!([{ "role": "developer", "content": "Be brief." },
         { "role": "user", "content": [{ "type": "text", "text": "Tim saw a red car." }] }]);
-    for (path, body, part, whole_text) in [
-        (
-            "/v1/completions",
-            json!({ "prompt": "Tim saw a red car.", "stop": "sad." }),
-            "/text",
-            "/text",
-        ),
-        (
-            "/v1/chat/completions",
-            json!({ "messages": messages }),
-            "/delta/content",
-            "/message/content",
-        ),
+    let prompt = json!({ "prompt": "Tim saw a red car.", "stop": "sad." });
+    let chat = json!({ "messages": messages });
+    for (path, mut body, part, whole_text) in [
+        ("/v1/completions", prompt, "/text", "/text"),
+        ("/v1/chat/completions", chat, "/delta/content", "/message/content"),
     ] {
-        let mut body = body;
         body["max_tokens"] = 8.into();
         body["temperature"] = 0.into();
-        let whole = server.post(path, &body.to_string());
-        assert_eq!(whole.status, 200, "{}", whole.text);
-        let whole = whole.json();
+        let whole = server.posted(path, &body);
         let mut events = events(path, body.clone());
         let usage = events.pop().unwrap();
         assert_eq!((&usage["choices"], &usage["usage"]), (&json!([]), &whole["usage"]));
@@ -827,10 +818,10 @@ fn completions_that_are_streamed_are_those_that_are_not() {
     }
     // The conversation is that of `/v1/generate`.
     let own = json!({ "messages": [{ "role": "user", "content": "Tim saw" }], "max_tokens": 5 });
-    let own = server.post("/v1/generate", &own.to_string()).json();
+    let own = server.posted("/v1/generate", &own);
     let chat = json!({ "messages": [{ "role": "user", "content": "Tim saw" }], "max_completion_tokens": 5,
         "temperature": 0, "logprobs": true, "top_logprobs": 2 });
-    let chat = server.post("/v1/chat/completions", &chat.to_string()).json();
+    let chat = server.posted("/v1/chat/completions", &chat);
     assert_eq!(chat["object"], "chat.completion");
     let choice = &chat["choices"][0];
     let message = json!({ "role": "assistant", "content": own["texts"][0]["text"] });
@@ -861,12 +852,9 @@ fn a_generation_does_not_keep_texts_waiting() {
     let body =
         json!({ "prompt": "Once", "max_tokens": 500, "temperature": 1000, "seed": 5, "draws": 64, "stream": true })
             .to_string();
-    let mut stream = server.connect();
-    let head = "POST /v1/generate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length:";
-    write!(stream, "{head} {}\r\n\r\n{body}", body.len()).unwrap();
+    let stream = server.sent("/v1/generate", "", body.len(), &body);
     wait_until(|| tokens() != 0.0);
-    let classify = r#"{"model": "words", "text": "a fine film"}"#;
-    assert_eq!(server.post("/v1/classify", classify).status, 200);
+    server.posted("/v1/classify", &json!({ "model": "words", "text": "a fine film" }));
     assert!(tokens() < 400.0, "{}", tokens());
     drop(stream);
     server.stop();
@@ -928,7 +916,8 @@ fn adapters_on_one_base_answer_as_each_alone_does() {
         server.stop();
         found
     };
-    let (team, spam) = (alone("out --quiet"), alone("second --quiet"));
+    let team = alone("out --quiet");
+    let spam = alone("second --quiet");
     assert_ne!(team, spam);
     let server =
         Server::start(&dir, "--base deberta-v3-nano --adapter team=out --adapter org/spam=second");
@@ -974,10 +963,8 @@ fn models_of_two_kinds_answer_at_their_routes() {
         ["language", "worded"].map(|name| placed(&format!("@tests/pins/adapters/{name}")));
     let words = format!("--base @llama --adapter chat={chat} --adapter words={words} --quiet");
     let server = Server::start(&dir, &words);
-    let generate = r#"{"prompt": "Tim saw a red car.", "max_tokens": 3}"#;
-    let classify = r#"{"model": "words", "text": "a fine film"}"#;
-    assert_eq!(server.post("/v1/generate", generate).status, 200);
-    assert_eq!(server.post("/v1/classify", classify).status, 200);
+    server.posted("/v1/generate", &json!({ "prompt": "Tim saw a red car.", "max_tokens": 3 }));
+    server.posted("/v1/classify", &json!({ "model": "words", "text": "a fine film" }));
     server.rejects(&[
         r#"404 not_found model POST /v1/classify {"text": "a"}"#,
         r#"404 not_found model POST /v1/generate {"model": "words", "prompt": "a"}"#,
@@ -1051,10 +1038,8 @@ fn an_adapter_is_added_replaced_and_removed_while_requests_are_in_flight() {
     let body = json!({ "name": "late", "folder": "second" }).to_string();
     let late = json!({ "model": "late", "text": "a" });
     wait_until(|| {
-        let head = "POST /v1/adapters HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer s3cret\r\nContent-Type: application/json";
-        let mut gone = server.connect();
-        write!(gone, "{head}\r\nContent-Length: {}\r\n\r\n{body}", body.len()).unwrap();
-        drop(gone);
+        let key = "Authorization: Bearer s3cret\r\n";
+        drop(server.sent("/v1/adapters", key, body.len(), &body));
         server.post_keyed("/v1/classify", &late).status == 200
     });
     let names = server
