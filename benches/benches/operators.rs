@@ -94,7 +94,8 @@ fn operators(c: &mut Criterion) {
 fn layers(c: &mut Criterion) {
     for (d_input, d_output) in [(192, 768), (768, 768), (768, 3072)] {
         let x = leaf(1, [8, 128, d_input]);
-        let (a, b) = (leaf(2, [1, d_input, 8]), leaf(3, [1, 8, d_output]));
+        let a = leaf(2, [1, d_input, 8]);
+        let b = leaf(3, [1, 8, d_output]);
         let weight = leaf(4, [d_input, d_output]).detach();
         let bias = leaf(5, [d_output]).detach();
         let low = || Some(LowRank { a: a.clone(), b: b.clone(), scale: 2.0 });

@@ -60,7 +60,8 @@ impl Held {
         };
         let data = Data::Labelled(load(&data_dir, TASK, None)?);
         let trained = train(&options, data, &AtomicBool::new(false), &mut |_| {})?;
-        let (open, device) = (OpenOptions::default(), Device::flex());
+        let open = OpenOptions::default();
+        let device = Device::flex();
         let classifier = SavedClassifier::load(&trained.adapter, &open, policy, &device)?;
         let examples = classifier.read_task(TASK, &data_dir)?.examples;
         let labels = examples.iter().filter_map(|example| example.label.class()).collect();
@@ -76,7 +77,8 @@ impl Held {
     /// Worth of `answers`: mean negative log-likelihood in nats, accuracy, draws that a text got in the mean; and the
     /// ranks that pruning left.
     pub fn worth(&self, answers: &[RowAnswer]) -> Result<Value, Box<dyn Error>> {
-        let (mut all, mut made) = (Vec::new(), 0);
+        let mut all = Vec::new();
+        let mut made = 0;
         for answer in answers {
             let RowAnswer::Class { probabilities, draws, .. } = answer else {
                 return Err("an answer is a score".into());

@@ -98,7 +98,8 @@ impl<L: Layer> Encoder<L> {
             let found = config[key].as_u64().and_then(|size| usize::try_from(size).ok());
             found.ok_or_else(|| format!("no `{key}`"))
         };
-        let (width, inner) = (size("hidden_size")?, size("intermediate_size")?);
+        let width = size("hidden_size")?;
+        let inner = size("intermediate_size")?;
         let heads = size("num_attention_heads")?;
         let zeros = |d_output| Param::from_tensor(Tensor::zeros([d_output], device));
         let matrix = |shape: [usize; 2]| Param::from_tensor(Tensor::zeros(shape, device));
@@ -200,7 +201,8 @@ impl EncoderTrainer {
         rank: usize,
         device: &Device,
     ) -> Result<Self, Box<dyn Error>> {
-        let (config, device) = (architecture.config(layers)?, device.clone().autodiff());
+        let config = architecture.config(layers)?;
+        let device = device.clone().autodiff();
         // Factors of the size that Burn draws.
         let factor_std = |_: &[usize]| 1.0 / rank as f64;
         if method == Method::ApplyLora {

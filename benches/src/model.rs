@@ -81,7 +81,8 @@ pub fn model(
 ) -> Result<AutoModel, Box<dyn Error>> {
     let mut source = WeightSource::random(NoiseKey::new(1), device, precision);
     let text = architecture.config(layers)?.to_string();
-    let (bytes, name) = (text.as_bytes(), Path::new("config.json"));
+    let bytes = text.as_bytes();
+    let name = Path::new("config.json");
     let mut model = match architecture {
         Architecture::Nano | Architecture::Base | Architecture::Minilm | Architecture::Tiny => {
             let config = DebertaConfig::parse(bytes, name)?;
@@ -109,7 +110,8 @@ pub fn model(
 
 /// Prunes to `rank` percent of each adapter's rank, and to `modules` percent of the adapters, spread evenly.
 pub fn prune_to(model: &mut AutoModel, rank: usize, modules: usize) {
-    let (mut event, mut seen) = (PruneEvent::default(), 0);
+    let mut event = PruneEvent::default();
+    let mut seen = 0;
     model.visit_layers(&mut |path, layer| {
         let full = layer.rank();
         if full > 0 {

@@ -233,7 +233,8 @@ pub fn train(
     let first = Subset { of: &texts, rows: (0..trained).collect() };
     let last = Subset { of: &texts, rows: (trained..texts.len()).collect() };
     let mut batches = Ordered::new(&first, OrderConfig::shuffled(batch), config.seed)?;
-    let (mut at, mut loss) = (Vec::new(), f64::NAN);
+    let mut at = Vec::new();
+    let mut loss = f64::NAN;
     let mut sink = |event: &Event| {
         if let Event::Step { loss: found, .. } = event {
             at.push(Instant::now());

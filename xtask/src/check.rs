@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 
 use crate::{commits, device, outside, process, test, tidy, workspace};
 
-/// Where a stage runs unless it is named.
+/// Places in which a stage runs unless it is named.
 #[derive(Clone, Copy, PartialEq)]
 enum Run {
     /// `check` and `check --ci`.

@@ -71,7 +71,7 @@ pub(crate) fn type_check(arguments: &[&str]) -> Result<()> {
     process::run(&mut command)
 }
 
-/// What is written.
+/// Page that is written.
 const GPU_PAGE: &str = "docs/results/gpu.md";
 /// Steps before the clock starts, which tune and compile kernels.
 const WARMUP: usize = 10;
@@ -141,7 +141,7 @@ pub(crate) fn bench(options: &BenchOptions) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What NVIDIA's tool says of the GPUs, if it is there.
+/// The GPUs by NVIDIA's tool, if it is there.
 fn gpus() -> String {
     let mut command = Command::new("nvidia-smi");
     command.args(["--query-gpu=name,driver_version", "--format=csv,noheader"]);

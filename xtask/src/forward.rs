@@ -11,7 +11,8 @@ use crate::{process, workspace};
 /// Takes the build's arguments (`--features …`, `--no-default-features`) out of those before the first `--`, which is
 /// dropped; returns them and the program's.
 fn split(arguments: &[String]) -> Result<(Vec<String>, Vec<String>)> {
-    let (mut build, mut program) = (Vec::new(), Vec::new());
+    let mut build = Vec::new();
+    let mut program = Vec::new();
     let mut rest = arguments.iter();
     while let Some(argument) = rest.next() {
         match argument.as_str() {
@@ -37,7 +38,7 @@ pub(crate) fn suite(name: &str, arguments: &[String]) -> Result<ExitCode> {
     lrvd(&["bench", name], &[features, arguments].concat())
 }
 
-/// Whether a suite reads nothing but generated data and the repository's own models.
+/// True if a suite reads nothing but generated data and the repository's own models.
 fn needs_no_files(arguments: &[String]) -> bool {
     let has = |option: &str| {
         let with_value = format!("{option}=");

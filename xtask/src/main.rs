@@ -42,7 +42,7 @@ struct Arguments {
     command: Command,
 }
 
-/// What to do.
+/// Commands.
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Documentation tests, then all other tests; or only the tests that ARGS select.

@@ -54,7 +54,7 @@ pub(crate) fn output(command: &mut Command) -> Result<String> {
     String::from_utf8(output.stdout).with_context(|| format!("`{shown}` did not print UTF-8"))
 }
 
-/// Whether `command` starts and ends well, with nothing shown.
+/// True if `command` starts and ends well, with nothing shown.
 pub(crate) fn works(command: &mut Command) -> bool {
     command
         .stdin(Stdio::null())

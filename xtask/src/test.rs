@@ -28,7 +28,7 @@ pub(crate) fn run(arguments: &[String], variable: Option<(&str, &str)>) -> Resul
 
 /// The tests that compare with `crates/lrvd-cli/tests/cli/pins/*.txt`.
 const PINS: [&str; 5] = ["--package", "lrvd-cli", "--test", "cli", "pins::"];
-/// What these tests read: whether the files are written instead.
+/// Environment variable by which these tests write their files.
 const BLESS: (&str, &str) = ("LRVD_BLESS_PINS", "1");
 
 /// Compares, or with `--bless` writes the files anew.
@@ -36,7 +36,7 @@ pub(crate) fn pins(bless: bool) -> Result<()> {
     run(&PINS.map(str::to_owned), bless.then_some(BLESS))
 }
 
-/// Where the test finds the folders and where it writes its report.
+/// Environment variables of the test: its folders, and the file of its report.
 const GOLDEN_FOLDERS: &str = "LRVD_GOLDEN_FOLDERS";
 const GOLDEN_REPORT: &str = "LRVD_GOLDEN_REPORT";
 

@@ -42,7 +42,7 @@ impl Workspace {
         Ok(String::from_utf8(bytes).ok())
     }
 
-    /// Whether a file or folder of this name exists.
+    /// True if a file or folder of this name exists.
     pub(crate) fn exists(&self, path: &str) -> bool {
         self.root.join(path).exists()
     }

@@ -52,7 +52,8 @@ fn main() {
         .max_idle_connections_per_host(options.clients)
         .build()
         .into();
-    let (next, outcomes) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let next = AtomicUsize::new(0);
+    let outcomes = Mutex::new(Vec::new());
     let begun = Instant::now();
     std::thread::scope(|scope| {
         for _ in 0..options.clients {

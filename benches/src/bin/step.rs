@@ -155,7 +155,8 @@ fn random(options: &Options) -> Result<Value, Box<dyn std::error::Error>> {
     if let Some((draws, model)) = &frozen {
         prove(options.way, model, &input, *draws)?;
     }
-    let (mut forward_seconds, mut losses) = (Vec::new(), Vec::new());
+    let mut forward_seconds = Vec::new();
+    let mut losses = Vec::new();
     let seconds = times(options, |number| {
         match &frozen {
             Some((draws, model)) => drop(predict(options.way, model, &input, *draws)?),
@@ -199,7 +200,8 @@ fn of_encoder(options: &Options) -> Result<Value, Box<dyn std::error::Error>> {
     let Options { config, method, layers, rank, .. } = *options;
     let mut trainer = EncoderTrainer::new(config, layers, method, rank, &device)?;
     let (input, labels) = batch(config, options.batch, options.length, &device)?;
-    let (mut forward_seconds, mut losses) = (Vec::new(), Vec::new());
+    let mut forward_seconds = Vec::new();
+    let mut losses = Vec::new();
     let seconds = times(options, |number| {
         let (forward, loss) = trainer.step(&input.ids, &labels, number)?;
         forward_seconds.push(forward);
@@ -233,7 +235,8 @@ fn by_recipe(options: &Options, recipe: Recipe) -> Result<Value, Box<dyn std::er
         steps,
     };
     let estimated = options.estimate.then(|| lrvd_perf::estimated_memory(&task));
-    let (mut seconds, mut loss) = (Vec::new(), f64::NAN);
+    let mut seconds = Vec::new();
+    let mut loss = f64::NAN;
     if options.whole.is_some() {
         for _ in 0..options.steps {
             let timed = lrvd_perf::train(recipe, &task, true, &device)?;

@@ -118,7 +118,7 @@ fn is_ignored(signal: i32) -> bool {
     }
 }
 
-/// Whether a child lives on after it sent itself `signal`: the system lets it inherit what is ignored.
+/// True if a child survives sending itself `signal`: signals that are ignored are inherited.
 #[cfg(unix)]
 fn survives(signal: i32) -> bool {
     let mut child = std::process::Command::new("sh");

@@ -12,7 +12,7 @@ use indicatif::{ProgressDrawTarget, TermLike};
 /// Redraws of the bars in a second at most.
 const REDRAWS: u8 = 20;
 
-/// Whether `stream` is a terminal, still there, that this process has in its foreground: one in the background must not
+/// True if `stream` is a terminal, still there, that this process has in its foreground: one in the background must not
 /// draw over another's text, and stops when it changes the terminal's settings or reads from it.
 #[cfg(unix)]
 pub(crate) fn is_foreground(stream: impl Stream) -> bool {
@@ -24,7 +24,7 @@ pub(crate) fn is_foreground(stream: impl Stream) -> bool {
     stream.is_terminal()
 }
 
-/// Whether `stream` was a terminal that has gone away.
+/// True if `stream` was a terminal that has gone away.
 #[cfg(unix)]
 pub(crate) fn is_hung_up(stream: impl Stream) -> bool {
     use rustix::io::Errno;
@@ -36,13 +36,13 @@ pub(crate) fn is_hung_up(_: impl Stream) -> bool {
     false
 }
 
-/// Whether the terminal can do more than print.
+/// True if the terminal can do more than print.
 #[expect(clippy::disallowed_methods, reason = "the terminal says in it what it can do")]
 pub(crate) fn is_able() -> bool {
     std::env::var_os("TERM").is_some_and(|term| term != "dumb") || cfg!(windows)
 }
 
-/// Whether what is printed is kept, with every redraw, by a notebook or the log of a build.
+/// True if a notebook or the log of a build keeps the output with every redraw.
 #[expect(clippy::disallowed_methods, reason = "notebooks and builds say in it that they are there")]
 pub(crate) fn is_recorded() -> bool {
     std::env::vars_os().any(|(name, value)| match &*name.to_string_lossy() {
@@ -52,7 +52,7 @@ pub(crate) fn is_recorded() -> bool {
     })
 }
 
-/// Where the bars are drawn: on standard error, if it is a terminal that can redraw.
+/// Target of the bars: standard error, if it is a terminal that can redraw.
 pub(crate) fn bars() -> ProgressDrawTarget {
     let term = Term::buffered_stderr();
     if !term.is_term() || !is_able() {

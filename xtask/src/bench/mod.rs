@@ -164,7 +164,8 @@ fn measure(
         machine.ceiling = Some(built.ceiling()?);
         programs = Some(built);
     }
-    let (mut sections, mut failed) = (Vec::new(), Vec::new());
+    let mut sections = Vec::new();
+    let mut failed = Vec::new();
     for group in groups {
         eprintln!("\n== {}", group.name);
         let samples = match &programs {
@@ -212,7 +213,8 @@ mod tests {
         let missing = |program| (program == Program::PyTorch).then(|| "no module".to_owned());
         let quiet = Options::default();
         let asked = Options { python: Some("py".to_owned()), ..Options::default() };
-        let (all, mut left) = (groups(false).unwrap(), groups(false).unwrap());
+        let all = groups(false).unwrap();
+        let mut left = groups(false).unwrap();
         let skipped = skip_missing(&mut left, &quiet, missing).unwrap();
         let [(names, reason)] = &skipped[..] else { panic!("{skipped:?}") };
         assert!(names.contains(&"base-lora-pytorch".to_owned()) && reason.contains("no module"));

@@ -20,11 +20,11 @@ const SCRIPTS: &str = "xtask/python";
 pub(crate) struct Sample {
     /// Seconds of each step by round.
     pub(crate) rounds: Vec<Vec<f64>>,
-    /// What else the last run printed.
+    /// Further values that the last run printed.
     pub(crate) facts: Value,
 }
 
-/// What the processor can do at most, with the threads of both sides.
+/// Limits of the processor, with the threads of both sides.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Ceiling {
     /// Of a matrix product in single precision.
@@ -56,7 +56,7 @@ pub(crate) struct Programs {
     pub(crate) threads: usize,
     /// Steps before the clock starts.
     pub(crate) warmup: usize,
-    /// What a side leaves for the others.
+    /// Files of a side that the others read.
     pub(crate) folder: TempDir,
 }
 
@@ -79,12 +79,13 @@ impl Programs {
                 other => command.arg(other),
             };
         }
-        let (warmup, steps) = (self.warmup.to_string(), group.steps.to_string());
+        let warmup = self.warmup.to_string();
+        let steps = group.steps.to_string();
         command.args(["--warmup", &warmup, "--steps", &steps]);
         command
     }
 
-    /// What the processor can do at most.
+    /// Measures the limits of the processor.
     pub(crate) fn ceiling(&self) -> Result<Ceiling> {
         let mut command = Command::new(&self.step);
         command.env("RAYON_NUM_THREADS", self.threads.to_string()).arg("--ceiling");
@@ -215,7 +216,9 @@ mod tests {
     fn both_sides_get_the_same_threads_and_steps() {
         let folder = tempdir().unwrap();
         let shared = folder.path().display().to_string();
-        let (python, step, root) = ("py".to_owned(), "step".into(), "root".into());
+        let python = "py".to_owned();
+        let step = "step".into();
+        let root = "root".into();
         let programs = Programs { step, python, root, threads: 3, warmup: 1, folder };
         let mut group = groups(true).unwrap().remove(0);
         group.steps = 4;

@@ -44,7 +44,8 @@ impl Machine {
     pub(crate) fn read(root: &Path) -> Self {
         let text = |file: &str| std::fs::read_to_string(file).unwrap_or_default();
         let known = |text: Option<&str>| text.unwrap_or("unknown").to_owned();
-        let (cpu, load) = (text("/proc/cpuinfo"), text("/proc/loadavg"));
+        let cpu = text("/proc/cpuinfo");
+        let load = text("/proc/loadavg");
         let name = cpu.lines().find(|line| line.starts_with("model name"));
         Self {
             processor: known(name.and_then(|line| Some(line.split_once(": ")?.1))),
@@ -60,7 +61,7 @@ impl Machine {
         }
     }
 
-    /// Whether the targets of a processor with AVX-512 hold.
+    /// True if the targets of a processor with AVX-512 hold.
     pub(crate) fn avx512(&self) -> bool {
         self.vector_units == AVX512
     }
@@ -81,12 +82,13 @@ fn vector_units() -> &'static str {
 
 fn slope(x: &[f64], y: &[f64]) -> f64 {
     let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
-    let (at, of) = (mean(x), mean(y));
+    let at = mean(x);
+    let of = mean(y);
     let products = x.iter().zip(y).map(|(x, y)| (x - at) * (y - of));
     products.sum::<f64>() / x.iter().map(|x| (x - at).powi(2)).sum::<f64>()
 }
 
-/// How the time grows along an axis, by least squares: `seconds ∝ x^exponent`, and a straight line.
+/// Growth of the time along an axis, by least squares: `seconds ∝ x^exponent`, and a straight line.
 fn fit(Axis { unit, at }: &Axis, seconds: &[f64]) -> Value {
     let logs = |values: &[f64]| values.iter().map(|value| value.ln()).collect::<Vec<_>>();
     json!({
@@ -173,7 +175,7 @@ pub(crate) fn section(group: &Group, samples: &Samples, machine: &Machine) -> Va
     })
 }
 
-/// What the other side says of its versions.
+/// Versions of the other side.
 pub(crate) fn versions(sections: &[Value]) -> String {
     let mut entries = sections.iter().filter_map(|section| section["entries"].as_array()).flatten();
     let of =

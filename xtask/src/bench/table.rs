@@ -3,7 +3,7 @@
 use anyhow::{Context as _, Result, bail};
 use serde::Deserialize;
 
-/// What runs a side.
+/// Program of a side.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Program {
@@ -54,7 +54,7 @@ pub(crate) struct Comparison {
     pub(crate) target: Option<f64>,
     pub(crate) avx512: Option<f64>,
     pub(crate) worth: Option<String>,
-    /// Whether the losses of the last steps must agree.
+    /// True if the losses of the last steps must agree.
     #[serde(default)]
     pub(crate) same_loss: bool,
 }
@@ -85,10 +85,10 @@ pub(crate) struct Group {
     pub(crate) steps: usize,
     /// Threads of every side, in place of all.
     pub(crate) threads: Option<usize>,
-    /// Whether the time of a side is that of its fastest step, in place of the median.
+    /// True if the time of a side is that of its fastest step, in place of the median.
     #[serde(default)]
     pub(crate) fastest: bool,
-    /// Whether a comparison is one of the estimated memory of a side, beside its peak, in place of times.
+    /// True if a comparison is one of the estimated memory of a side, beside its peak, in place of times.
     #[serde(default)]
     pub(crate) memory: bool,
 }

@@ -20,7 +20,7 @@ fn read(workspace: &Workspace, file: &str) -> Result<Table> {
     text.parse().with_context(|| format!("`{file}` is not TOML"))
 }
 
-/// What `wrong` finds in the manifests of the members, each under its file.
+/// Findings of `wrong` in the manifests of the members, each under its file.
 fn members(workspace: &Workspace, wrong: impl Fn(&Table) -> Vec<String>) -> Result<Vec<String>> {
     let mut findings = Vec::new();
     for file in workspace.below("", "/Cargo.toml") {
@@ -30,7 +30,7 @@ fn members(workspace: &Workspace, wrong: impl Fn(&Table) -> Vec<String>) -> Resu
     Ok(findings)
 }
 
-/// Whether an entry says `workspace = true`.
+/// True if an entry says `workspace = true`.
 fn inherits(entry: &Value) -> bool {
     entry.get("workspace").and_then(Value::as_bool) == Some(true)
 }

@@ -86,7 +86,8 @@ pub(crate) fn run(names: &[String], list: bool) -> Result<()> {
         return Ok(());
     }
     let workspace = Workspace::read()?;
-    let (mut checked, mut broken) = (0, 0);
+    let mut checked = 0;
+    let mut broken = 0;
     for (name, check, claim) in INVARIANTS {
         if !names.is_empty() && !names.iter().any(|n| n == name) {
             continue;

@@ -41,7 +41,8 @@ fn length(text: &str) -> usize {
         return text.find('\n').unwrap_or(text.len());
     }
     if text.starts_with("/*") {
-        let (mut depth, mut at) = (0, 0);
+        let mut depth = 0;
+        let mut at = 0;
         while at < text.len() {
             match text.as_bytes().get(at..at + 2) {
                 Some(b"/*") => (depth, at) = (depth + 1, at + 2),
@@ -58,7 +59,8 @@ fn length(text: &str) -> usize {
     if matches!(&text[..word], "r" | "br" | "cr") {
         let hashes = text[word..].len() - text[word..].trim_start_matches('#').len();
         if after(word + hashes) == Some('"') {
-            let (start, closing) = (word + hashes + 1, format!("\"{}", "#".repeat(hashes)));
+            let start = word + hashes + 1;
+            let closing = format!("\"{}", "#".repeat(hashes));
             return text[start..]
                 .find(&closing)
                 .map_or(text.len(), |at| start + at + closing.len());
@@ -87,7 +89,9 @@ fn length(text: &str) -> usize {
 }
 
 fn tokens(text: &str) -> Vec<Token<'_>> {
-    let (mut tokens, mut rest, mut line) = (Vec::new(), text, 1);
+    let mut tokens = Vec::new();
+    let mut rest = text;
+    let mut line = 1;
     while !rest.is_empty() {
         let (token, left) = rest.split_at(length(rest));
         let is_comment = token.starts_with("//") || token.starts_with("/*");
@@ -143,9 +147,12 @@ fn item_end(tokens: &[Token<'_>], start: usize) -> usize {
 /// Takes items under `#[cfg(test)]` out, and adds the modules among them to `modules`.
 fn without_tests<'a>(tokens: &[Token<'a>], modules: &mut Vec<String>) -> Vec<Token<'a>> {
     let text = |i: usize| tokens.get(i).map_or("", |token| token.text);
-    let (mut kept, mut i) = (Vec::new(), 0);
+    let mut kept = Vec::new();
+    let mut i = 0;
     while i < tokens.len() {
-        let (start, mut is_test, mut file) = (i, false, None);
+        let start = i;
+        let mut is_test = false;
+        let mut file = None;
         while text(i) == "#" && text(i + 1) == "[" {
             let end = closed(tokens, i + 1);
             let words: Vec<&str> =
@@ -189,7 +196,8 @@ pub(super) fn read(text: &str, own: &[String]) -> Names {
             continue;
         }
         if tokens[i].is_word() && (i < 2 || !is_joined(i - 2)) {
-            let (mut path, mut end) = (vec![text(i).to_owned()], i + 1);
+            let mut path = vec![text(i).to_owned()];
+            let mut end = i + 1;
             while is_joined(end) {
                 if text(end + 2) == "<" {
                     end = generics_end(&tokens, end + 2);

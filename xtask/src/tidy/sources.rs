@@ -30,7 +30,7 @@ const DEPENDENCIES_OF_CORE: [&str; 14] = [
 /// Parts of the standard library that reach outside the process or depend on more than arguments.
 const OUTSIDE: [&str; 7] = ["env", "fs", "io", "net", "process", "thread", "time"];
 const OPERATORS: &str = "crates/lrvd-burn/src/ops/";
-/// What names a backend of Burn. Clippy cannot forbid a crate, nor a trait within some folders only.
+/// Names of backends of Burn. Clippy cannot forbid a crate, nor a trait within some folders only.
 const BACKENDS: [&str; 6] =
     ["Backend", "AutodiffBackend", "FloatTensor", "burn_cubecl", "cubecl", "burn_flex"];
 
@@ -58,7 +58,8 @@ pub(crate) fn backends(workspace: &Workspace) -> Result<Vec<String>> {
     let files = crates.values().flat_map(Crate::outside_tests);
     let files = files.filter(|(_, file)| !file.name.starts_with(OPERATORS));
     let found = |(_, file): (_, &File)| {
-        let (name, words) = (file.name.clone(), file.words.clone());
+        let name = file.name.clone();
+        let words = file.words.clone();
         let words = words.into_iter().filter(|(word, _)| BACKENDS.contains(&word.as_str()));
         words.map(move |(word, line)| format!("{name}:{line}: `{word}`")).collect::<Vec<_>>()
     };
@@ -113,7 +114,7 @@ struct File {
 #[derive(Default)]
 struct Crate {
     files: BTreeMap<Path, File>,
-    /// Where the names come from that a module re-exports.
+    /// Origins of the names that a module re-exports.
     exports: BTreeMap<Path, Path>,
     /// Modules of tests.
     tests: BTreeSet<Path>,
@@ -151,7 +152,7 @@ impl Crate {
         path
     }
 
-    /// What the modules directly below `parent` use of one another.
+    /// Uses of one another by the modules directly below `parent`.
     fn uses(&self, parent: &[String]) -> Uses {
         let below = |path: &Path| path.strip_prefix(parent)?.first().cloned();
         let mut uses = Uses::new();
@@ -182,7 +183,8 @@ fn circle(mut uses: Uses) -> Option<String> {
         let done = done.clone();
         uses.remove(&done);
     }
-    let (mut way, mut at) = (Vec::new(), uses.keys().next()?);
+    let mut way = Vec::new();
+    let mut at = uses.keys().next()?;
     while !way.contains(&at) {
         way.push(at);
         at = uses[at].keys().find(|to| uses.contains_key(*to))?;

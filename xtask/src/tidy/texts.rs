@@ -95,7 +95,7 @@ fn links(text: &str) -> Vec<String> {
         .collect()
 }
 
-/// Whether `file` may link to `target`: to something that is there, and below the root.
+/// True if `file` may link to `target`: to something that is there, and below the root.
 fn leads_somewhere(root: &Path, file: &str, target: &str) -> bool {
     let from = root.join(file);
     let place = match target.strip_prefix('/') {
@@ -181,7 +181,7 @@ fn comments(text: &str) -> String {
     out
 }
 
-/// Whether `word` stands alone somewhere in `line`.
+/// True if `word` is a whole word somewhere in `line`.
 fn has_word(line: &str, word: &str) -> bool {
     let part = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
     line.match_indices(word).any(|(i, _)| {
@@ -191,7 +191,8 @@ fn has_word(line: &str, word: &str) -> bool {
 
 /// Every file under a folder `golden` has a README there, or between there and itself, or names its generator at the top.
 pub(crate) fn golden(workspace: &Workspace) -> Result<Vec<String>> {
-    let (mut covered, mut findings) = (Vec::new(), Vec::new());
+    let mut covered = Vec::new();
+    let mut findings = Vec::new();
     for file in workspace.below("", "README.md").filter(|f| f.contains("/golden/")) {
         let text = workspace.text(file)?.unwrap_or_default().to_lowercase();
         if !ORIGIN.iter().any(|word| text.contains(word)) {

@@ -116,7 +116,7 @@ fn certified(rows: &str, found: &Certificate) -> String {
     )
 }
 
-/// What was fitted for each type of question, in words.
+/// Description of the fit for each type of question.
 fn by_type(found: &BTreeMap<QuestionKind, Calibration>, risk: f64, delta: f64) -> String {
     let confidence = percent(1.0 - delta);
     let line = |(kind, own): (&QuestionKind, &Calibration)| {

@@ -50,7 +50,7 @@ pub(crate) struct InputArguments {
     pub(crate) on_error: Option<OnError>,
 }
 
-/// Where a row comes from: its own id, and its line or row in a file.
+/// Source of a row: its own id, and its line or row in a file.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Origin {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -83,12 +83,12 @@ pub(super) struct Skipped {
 }
 
 impl Skipped {
-    /// What `input` asks for: by default rows are skipped, and a text of the command line is an error.
+    /// The policy of `input`: by default rows are skipped, and a text of the command line is an error.
     pub(super) fn new(input: &InputArguments) -> Self {
         Self::of(input.on_error, input.texts.is_empty())
     }
 
-    /// What is `asked` for, or else rows are skipped where `are_rows`.
+    /// The policy that is `asked` for, or else rows are skipped where `are_rows`.
     pub(super) fn of(asked: Option<OnError>, are_rows: bool) -> Self {
         let usual = if are_rows { OnError::Skip } else { OnError::Stop };
         Self { skips: asked.unwrap_or(usual) == OnError::Skip, unused: Unused::default() }
@@ -127,7 +127,7 @@ impl<T: Send + 'static> Rows<T> {
         Self::Known(Box::new(rows))
     }
 
-    /// What `read` makes of standard input, on a separate thread.
+    /// Items that `read` makes of standard input, on a separate thread.
     pub(super) fn coming<I: Iterator<Item = Result<T>>>(
         printer: Printer,
         read: impl FnOnce(Box<dyn BufRead>) -> Result<I> + Send + 'static,
@@ -225,7 +225,8 @@ impl Window {
         reasons: Vec<Option<Error>>,
         skipped: &mut Skipped,
     ) -> Result<()> {
-        let (mut reasons, mut kept) = (reasons.into_iter(), Vec::new());
+        let mut reasons = reasons.into_iter();
+        let mut kept = Vec::new();
         let mut inputs = std::mem::take(&mut self.inputs).into_iter();
         for (_, error) in self.rows.iter_mut().filter(|(_, error)| error.is_none()) {
             match (inputs.next(), reasons.next().flatten()) {
@@ -262,7 +263,8 @@ impl Window {
 impl InputArguments {
     /// Checks what needs no model.
     pub(super) fn check(&self) -> Result<()> {
-        let (pairs, texts) = (self.pair.len(), self.texts.len());
+        let pairs = self.pair.len();
+        let texts = self.texts.len();
         if pairs > 0 && pairs != texts {
             bail!("{pairs} `--pair` for {texts} texts; expected one for each");
         }
@@ -289,8 +291,15 @@ impl Answers {
     pub(super) fn new(command: &'static str, printer: Printer) -> Self {
         let is_read = std::io::stdout().is_terminal();
         let format = printer.named.unwrap_or(if is_read { Format::Table } else { Format::Jsonl });
-        let (all, rows) = (Vec::new(), Vec::new());
-        Self { command, printer, format, all, rows, count: 0, noted: Instant::now() }
+        Self {
+            command,
+            printer,
+            format,
+            all: Vec::new(),
+            rows: Vec::new(),
+            count: 0,
+            noted: Instant::now(),
+        }
     }
 
     /// Writes the next answers for reading, or as lines, where the command line names no format.

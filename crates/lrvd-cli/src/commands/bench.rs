@@ -222,7 +222,8 @@ fn suite(
     if outcome.complete {
         Ok(ExitStatus::Done)
     } else {
-        let (finished, planned) = (outcome.finished, outcome.planned);
+        let finished = outcome.finished;
+        let planned = outcome.planned;
         printer.note(&format!(
             "interrupted after a checkpoint, {finished} of {planned} rows finished; run the same command with \
              --resume"
@@ -236,11 +237,11 @@ fn describe(options: &SuiteOptions, arms: Option<&Arms>, printer: Printer) -> Ou
     let plans = DryRun::of(options, arms)?;
     if arms.is_some() {
         printer.show(&BTreeMap::from([("arms", &plans)]), |_| {
-            let runs = |plan: &DryRun| {
-                plan.runs.iter().map(|run| format!("  {run}\n")).collect::<String>()
-            };
-            let arm = |plan: &DryRun| plan.arm.clone().unwrap_or_default() + "\n" + &runs(plan);
-            Ok(plans.iter().map(arm).collect())
+            let runs = plans.iter().flat_map(|plan| {
+                let arm = plan.arm.iter().cloned();
+                arm.chain(plan.runs.iter().map(|run| format!("  {run}")))
+            });
+            Ok(runs.collect::<Vec<_>>().join("\n"))
         })?;
     } else if let [plan] = &plans[..] {
         printer.show(plan, |plan| {

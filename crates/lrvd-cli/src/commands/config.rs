@@ -55,10 +55,10 @@ pub(crate) enum ConfigCommand {
     Schema,
 }
 
-/// What the settings are for, without data to infer it from.
+/// Kind of training of the settings, without data to infer it from.
 #[derive(Debug, Args)]
 pub(crate) struct TrainingArgument {
-    /// What is trained [default: the file's, or classifier].
+    /// Kind of training [default: the file's, or classifier].
     #[arg(long, value_name = "NAME", value_parser = one_of(&Training::ALL, Training::name))]
     task: Option<Training>,
 }

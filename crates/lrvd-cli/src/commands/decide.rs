@@ -106,7 +106,8 @@ impl<'a> DecidedRow<'a> {
 
 pub(super) fn run(arguments: DecideArguments, printer: Printer) -> Outcome {
     let DecideArguments { adapter, state: given, questions: file, readout } = arguments;
-    let (text, asked) = (read_state(&given)?, file.as_deref().map(read_questions).transpose()?);
+    let text = read_state(&given)?;
+    let asked = file.as_deref().map(read_questions).transpose()?;
     let classifier = open(&adapter, readout, printer)?;
     let asked = match (asked, &classifier.usual_question()) {
         (Some(asked), _) => asked,
@@ -257,7 +258,8 @@ pub(super) fn predict(
     printer.notes(&classifier.thresholds(draws));
     let seed = adapter.answers.seed.unwrap_or(classifier.info.run.seed);
     let mut written = Answers::new("predict", printer);
-    let (mut skipped, mut rows) = (Skipped::new(&input), 0);
+    let mut skipped = Skipped::new(&input);
+    let mut rows = 0;
     let strict = adapter.answers.open().strict;
     if input.input.is_none() && input.texts.is_empty() {
         waits_for_lines(printer);
@@ -296,8 +298,8 @@ pub(super) fn predict(
         let key = if key.is_empty() { "answer" } else { &key };
         let answer = DecidedRow::new(Some(row), Some(place.at), key, &decided);
         let shown = || {
-            let (answer, state) =
-                (named(&question, &decided), state.lines().next().unwrap_or_default());
+            let answer = named(&question, &decided);
+            let state = state.lines().next().unwrap_or_default();
             let note = if decided.abstained { "withheld: " } else { "" };
             format!("{state}\n  {key}: {note}{answer}, confidence {:.4}", decided.confidence)
         };

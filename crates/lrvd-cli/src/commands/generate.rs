@@ -111,7 +111,8 @@ pub(super) fn run(mut arguments: GenerateArguments, printer: Printer) -> Outcome
     let mut written = Answers::new("generate", printer);
     let are_rows = arguments.input.is_some() || arguments.arguments.is_empty();
     let mut skipped = Skipped::of(arguments.reading.on_error, are_rows);
-    let (mut done, mut full) = (0, 0);
+    let mut done = 0;
+    let mut full = 0;
     loop {
         let group = prompts.group(TOGETHER, true)?;
         if group.is_empty() {
@@ -149,7 +150,8 @@ pub(super) fn run(mut arguments: GenerateArguments, printer: Printer) -> Outcome
         bail!("no prompts given: pass PROMPT, or `--input FILE`");
     }
     if full > 0 {
-        let (texts, context) = (if full == 1 { "text was" } else { "texts were" }, model.context());
+        let texts = if full == 1 { "text was" } else { "texts were" };
+        let context = model.context();
         printer.note(&format!(
             "{full} {texts} cut by the model's context of {context} tokens: `context_full` is true"
         ));
@@ -232,7 +234,8 @@ fn prompts(
         let mut unused = Unused::default();
         let rows = read_texts(file, columns.as_ref(), false, &arguments.reading, &mut unused)?;
         printer.notes(&unused.notes(arguments.base.strict)?);
-        let (chat, plain) = (arguments.chat, arguments.plain);
+        let chat = arguments.chat;
+        let plain = arguments.plain;
         let input = move |row: TextRow| match row.input {
             Content::Text { prompt, .. } if chat => Ok(asked(prompt, None)),
             Content::Chat(_) if plain => {

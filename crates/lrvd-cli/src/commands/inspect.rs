@@ -32,7 +32,8 @@ pub(crate) struct InspectArguments {
 
 pub(super) fn run(arguments: InspectArguments, printer: Printer) -> Outcome {
     let dir = arguments.dir.as_path();
-    let (is_adapter, is_base) = (Adapter::is_at(dir)?, is_base(dir)?);
+    let is_adapter = Adapter::is_at(dir)?;
+    let is_base = is_base(dir)?;
     if arguments.check && (is_adapter || is_base) {
         let check = match check_model(dir, &device::open("cpu")?, arguments.allow_changed) {
             Ok(check) => check,
@@ -109,7 +110,8 @@ fn adapter(report: &AdapterReport) -> String {
         lines.push(table(&header, rows));
     }
     if let Some(first) = empty.first() {
-        let (n, all) = (empty.len(), report.modules.len());
+        let n = empty.len();
+        let all = report.modules.len();
         lines.push(format!("{n} of {all} modules have no rank left, `{}` among them", first.path));
     }
     lines.push(format!(

@@ -30,7 +30,8 @@ struct Listed {
 
 impl Listed {
     fn new(method: MethodName) -> Self {
-        let (entry, can) = (method.entry(), method.can());
+        let entry = method.entry();
+        let can = method.can();
         Self {
             method: method.key(),
             name: method.name(),

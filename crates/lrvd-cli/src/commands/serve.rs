@@ -111,7 +111,7 @@ fn named(text: &str) -> Result<(String, PathBuf), String> {
     Ok((name.to_owned(), folder.into()))
 }
 
-/// What a model is called that has no other name: the run that its folder is of, in the letters that requests can send.
+/// Default name of a model: that of the run of its folder, in letters that requests can send.
 fn run_name(dir: &Path) -> Option<String> {
     if !Adapter::is_at(dir).ok()? {
         return None;
@@ -200,7 +200,8 @@ pub(super) fn run(arguments: ServeArguments, printer: Printer) -> Outcome {
         _ => printer.data(&address),
     };
     let device = arguments.answers.device.open(printer)?;
-    let (answers, limit) = (arguments.answers, arguments.abstain_above);
+    let answers = arguments.answers;
+    let limit = arguments.abstain_above;
     let loader = Loader {
         answers,
         limit,
@@ -232,12 +233,12 @@ pub(super) fn run(arguments: ServeArguments, printer: Printer) -> Outcome {
     Ok(ExitStatus::Done)
 }
 
-/// How every model of a server is loaded, and what it answers with.
+/// Loads the models of a server, with the options of their answers.
 struct Loader {
     answers: AnswerArguments,
     limit: Option<f64>,
     batch_size: usize,
-    /// Whether a language model answers typed questions.
+    /// True if a language model answers typed questions.
     decides: bool,
     readout: ReadoutArguments,
     device: Device,
@@ -317,7 +318,8 @@ fn check(arguments: &ServeArguments) -> Result<()> {
     if arguments.readout.readout.is_some() && !arguments.decisions {
         bail!("`--readout` is for `--decisions` with a language model without an adapter");
     }
-    let (found, most) = (arguments.adapters.len(), arguments.max_adapters);
+    let found = arguments.adapters.len();
+    let most = arguments.max_adapters;
     if found > most {
         bail!("{found} adapters, expected at most {most}: raise `--max-adapters`");
     }

@@ -26,7 +26,7 @@ use super::lock;
 use crate::log;
 use crate::terminal::{is_able, is_foreground};
 
-/// How often a stop request is looked for: well below the time between two presses of a key.
+/// Interval at which a stop request is looked for: well below the time between two presses of a key.
 const WATCH_EVERY: Duration = Duration::from_millis(25);
 
 /// Shows one run at a time; what plain lines would have said appears when the run ends.
@@ -65,7 +65,8 @@ impl Dashboard {
         screen.curves = screen.stage.open(interrupter.clone(), runs_done).ok();
         screen.is_dropped = screen.curves.is_none();
         drop(screen);
-        let (screen, stop) = (Arc::clone(&self.screen), Arc::clone(&self.stop));
+        let screen = Arc::clone(&self.screen);
+        let stop = Arc::clone(&self.stop);
         let watch = move || {
             loop {
                 thread::sleep(WATCH_EVERY);
@@ -149,12 +150,12 @@ impl Screen {
     }
 }
 
-/// What the dashboard is drawn on.
+/// Screen of the dashboard.
 pub(super) trait Stage: Send {
     /// Takes the screen; `runs_done` of a suite came before.
     fn open(&self, interrupter: Interrupter, runs_done: usize) -> io::Result<Box<dyn Curves>>;
 
-    /// Whether nothing can be seen on it any more.
+    /// True if nothing can be seen on it any more.
     fn is_broken(&self) -> bool;
 
     /// Leaves the screen, after what [`Stage::open`] returned is gone, and tells what could not be
@@ -172,11 +173,11 @@ const ENTER_ALTERNATE_SCREEN: &[u8] = b"\x1b[?1049h";
 /// Columns and rows in which the dashboard's curves can be told apart.
 pub(super) const LEAST: (u16, u16) = (60, 20);
 
-/// What panics had to say while the dashboard was up; `None` while it is not.
+/// Messages of panics while the dashboard was up; `None` while it is not.
 static HELD: Mutex<Option<Vec<String>>> = Mutex::new(None);
 static HOOK: Once = Once::new();
 
-/// Whether keys, drawing and messages all have the foreground of a terminal that is large enough and can do more than print.
+/// True if keys, drawing and messages all have the foreground of a terminal that is large enough and can do more than print.
 pub(super) fn is_possible() -> bool {
     let (least_columns, least_rows) = LEAST;
     let is_large = |(rows, columns)| rows >= least_rows && columns >= least_columns;

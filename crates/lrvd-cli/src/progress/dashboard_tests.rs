@@ -5,7 +5,7 @@ use std::time::Instant;
 use super::*;
 use crate::printer::Printer;
 
-/// What a screen was told, and what its user pressed.
+/// Calls of a screen, and keys that its user pressed.
 #[derive(Default)]
 struct State {
     drawn: Vec<String>,
@@ -54,7 +54,8 @@ impl Stage for Record {
 }
 
 fn dashboard() -> (Dashboard, Record, Arc<AtomicBool>) {
-    let (record, stop) = (Record::default(), Arc::new(AtomicBool::new(false)));
+    let record = Record::default();
+    let stop = Arc::new(AtomicBool::new(false));
     let lines = Lines::new(Printer { named: None, quiet: true }, false);
     (Dashboard::new(Box::new(Arc::clone(&record)), lines, &stop), record, stop)
 }

@@ -130,7 +130,7 @@ fn read(path: &Path) -> io::Result<Option<String>> {
     }
 }
 
-/// Whether a line is kept if `run` continues after `done` steps, with the evaluation that was due then.
+/// True if a line is kept if `run` continues after `done` steps, with the evaluation that was due then.
 fn is_kept(line: &str, run: &str, done: usize) -> bool {
     // A line that a kill cut short is no loss.
     let Ok(line) = serde_json::from_str::<Value>(line) else { return false };
@@ -177,9 +177,15 @@ mod tests {
     }
 
     fn step(done: usize) -> Event {
-        let (nll, kl, total_rank) = (0.5, Some(40.0), 12);
-        let (examples_per_second, seconds_left) = (100.0, 3.0);
-        Event::Step { done, loss: 0.75, nll, kl, total_rank, examples_per_second, seconds_left }
+        Event::Step {
+            done,
+            loss: 0.75,
+            nll: 0.5,
+            kl: Some(40.0),
+            total_rank: 12,
+            examples_per_second: 100.0,
+            seconds_left: 3.0,
+        }
     }
 
     fn tell(out: &Path, events: &[Event]) {
@@ -209,8 +215,8 @@ mod tests {
         let out = folder.path();
         let pruned = Event::Pruned { done: 2, before: 12, after: 7 };
         let evaluated = |done| {
-            let (metric, value) = ("accuracy".to_owned(), 0.5);
-            Event::Evaluated { done, metric, value, nll: None, total_rank: 7 }
+            let metric = "accuracy".to_owned();
+            Event::Evaluated { done, metric, value: 0.5, nll: None, total_rank: 7 }
         };
         let events = [started("a / b", 0), step(1), evaluated(1), step(2), pruned, evaluated(2)];
         tell(out, &[&events[..], &[step(3)]].concat());

@@ -59,17 +59,15 @@ impl Lines {
     }
 
     fn to(print: Box<dyn Fn(&str) + Send>, bars: bool, line_every: Duration) -> Self {
-        let (last_line, evaluating) = (Instant::now(), Instant::now());
-        let (nll, pruned) = (Smooth::default(), None);
         Self {
             print,
             bar: ProgressBar::hidden(),
             bars,
             line_every,
-            last_line,
-            evaluating,
-            nll,
-            pruned,
+            last_line: Instant::now(),
+            evaluating: Instant::now(),
+            nll: Smooth::default(),
+            pruned: None,
         }
     }
 
@@ -176,9 +174,15 @@ mod tests {
     use super::*;
 
     fn step(done: usize, nll: f64) -> Event {
-        let (kl, total_rank, examples_per_second) = (None, 12, 100.0);
-        let (loss, seconds_left) = (9.0, 75.0);
-        Event::Step { done, loss, nll, kl, total_rank, examples_per_second, seconds_left }
+        Event::Step {
+            done,
+            loss: 9.0,
+            nll,
+            kl: None,
+            total_rank: 12,
+            examples_per_second: 100.0,
+            seconds_left: 75.0,
+        }
     }
 
     #[test]
@@ -187,8 +191,8 @@ mod tests {
         let print = move |text: &str| said.send(text.to_owned()).unwrap_or_default();
         let mut shown = Lines::to(Box::new(print), false, Duration::ZERO);
         let evaluated = |metric: &str, value| {
-            let (metric, nll) = (metric.to_owned(), Some(0.625));
-            Event::Evaluated { done: 1, metric, value, nll, total_rank: 12 }
+            let metric = metric.to_owned();
+            Event::Evaluated { done: 1, metric, value, nll: Some(0.625), total_rank: 12 }
         };
         let label = "a / b".to_owned();
         shown.event(&Event::RunStarted { index: 1, runs: 2, label, steps: 9, done: 0 });

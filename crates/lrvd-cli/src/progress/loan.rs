@@ -30,7 +30,7 @@ use crate::terminal::is_foreground;
 const LEAVE: &[u8] = b"\x1b[?1006l\x1b[?1015l\x1b[?1003l\x1b[?1002l\x1b[?1000l\x1b[?1049l";
 
 const SHOW_CURSOR: &[u8] = b"\x1b[?25h";
-/// How long a read waits for a key.
+/// Longest wait of a read for a key.
 const READ: Duration = Duration::from_millis(100);
 
 /// The loan, while the dashboard is up.
@@ -79,7 +79,8 @@ pub(super) fn take() -> io::Result<()> {
     let keyboard = KEYBOARD.as_ref().map_err(io::Error::kind)?;
     let input = File::from(io::stdin().as_fd().try_clone_to_owned()?);
     let output = File::from(io::stdout().as_fd().try_clone_to_owned()?);
-    let (terminal, drawn_on) = (input.try_clone()?, output.try_clone()?);
+    let terminal = input.try_clone()?;
+    let drawn_on = output.try_clone()?;
     let settings = tcgetattr(&input)?;
     let (drawn, pen) = io::pipe()?;
     // A renderer that panics may put settings back when standard input is the terminal again.
@@ -101,7 +102,7 @@ pub(super) fn take() -> io::Result<()> {
     Ok(())
 }
 
-/// Whether nothing can be drawn any more.
+/// True if nothing can be drawn any more.
 pub(super) fn is_over() -> bool {
     lock(&LOAN).as_ref().is_some_and(|loan| loan.is_over.load(Ordering::Relaxed))
 }

@@ -57,7 +57,8 @@ pub(crate) fn sink(
         let is_usual = style.is_none() && !log::is_on() && !is_recorded();
         let is_named = style == Some(ProgressStyle::Dashboard);
         if (is_usual || is_named) && dashboard::is_possible() {
-            let (stage, lines) = (Box::new(dashboard::Terminal), Lines::new(printer, false));
+            let stage = Box::new(dashboard::Terminal);
+            let lines = Lines::new(printer, false);
             let mut dashboard = dashboard::Dashboard::new(stage, lines, stop);
             return Box::new(move |event| dashboard.event(event));
         }
@@ -81,7 +82,7 @@ pub(crate) fn sink(
     Box::new(move |event| lines.event(event))
 }
 
-/// What a thread that panicked has left is still to be shown.
+/// A thread that panicked leaves lines that are still to be shown.
 #[cfg(feature = "dashboard")]
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)

@@ -7,7 +7,7 @@ use std::str::Lines;
 use crate::serve::Server;
 use crate::support::{Sandbox, ended};
 
-/// Where servers of the guide listen.
+/// Address of the guide's servers.
 const ADDRESS: &str = "http://127.0.0.1:8080";
 
 /// A command, as a shell splits it, and the output that the guide shows.
@@ -69,7 +69,7 @@ fn pieces(text: &str) -> Vec<Piece> {
     found
 }
 
-/// Whether the number is what the guide shows: one with decimals to two units of the last of them, and to .02, since processors
+/// True if the number is that of the guide: one with decimals to two units of the last of them, and to .02, since processors
 /// round training differently.
 fn is_shown(shown: &str, found: &str) -> bool {
     let Some((_, decimals)) = shown.split_once('.') else { return shown == found };
@@ -78,7 +78,7 @@ fn is_shown(shown: &str, found: &str) -> bool {
     numbers.map_or(shown == found, |(a, b)| (a - b).abs() <= (2.0 * unit).max(0.02))
 }
 
-/// Whether `found` is what `shown` says, in which `…` is anything.
+/// True if `found` is `shown`, in which `…` is anything.
 fn matches(shown: &[Piece], found: &[Piece]) -> bool {
     match (shown, found) {
         ([], _) => found.is_empty(),
@@ -95,7 +95,7 @@ fn matches(shown: &[Piece], found: &[Piece]) -> bool {
     }
 }
 
-/// What a command prints; a server stays until the next one.
+/// Output of a command; a server stays until the next one.
 fn printed(dir: &Sandbox, server: &mut Option<Server>, words: &[String]) -> String {
     let variable = words[0].split_once('=');
     let words = &words[usize::from(variable.is_some())..];
@@ -122,7 +122,8 @@ fn printed(dir: &Sandbox, server: &mut Option<Server>, words: &[String]) -> Stri
         ["curl", url, ref options @ ..] => {
             let path = url.strip_prefix(ADDRESS).unwrap_or_else(|| panic!("{url}"));
             let start = format!("POST {path} HTTP/1.1");
-            let (mut head, mut body) = (vec![&*start, "Host: localhost"], "");
+            let mut head = vec![&*start, "Host: localhost"];
+            let mut body = "";
             for pair in options.chunks(2) {
                 match *pair {
                     ["-H", line] => head.push(line),
@@ -145,7 +146,8 @@ fn the_commands_of_the_guide_to_a_decision_model_print_what_it_shows() {
     dir.copy(&dir.path("@nano"), "deberta-v3-nano");
     dir.copy(&dir.path("@llama"), "stories260K");
     let guide = include_str!("../../../../docs/guides/decision-model.md");
-    let (mut server, mut seen) = (None, Vec::new());
+    let mut server = None;
+    let mut seen = Vec::new();
     for Shown { words, output } in commands(guide) {
         let found = printed(&dir, &mut server, &words);
         assert!(

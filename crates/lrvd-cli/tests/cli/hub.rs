@@ -14,7 +14,7 @@ use sha2::{Digest as _, Sha256};
 use crate::support::{Output, Sandbox, ended, files_below, placed};
 
 const COMMIT: &str = "1f0c3d5e7a9b2c4d6e8f0a1b3c5d7e9f1a2b3c4d";
-/// What stands for weights, and its SHA-256 by coreutils' sha256sum.
+/// Bytes in place of weights, and their SHA-256 by coreutils' sha256sum.
 const WEIGHTS: &[u8] = b"weights";
 const SHA256: &str = "9a129038d9a00aed0cf6a7ea059ca50a813449061ab87848cf1a13eafdf33b2c";
 const NAME: &str = "model.safetensors";
@@ -39,7 +39,7 @@ impl Call {
     }
 }
 
-/// What is sent, and whether the connection is then left open.
+/// A reply; its connection may then be left open.
 struct HubReply {
     bytes: Vec<u8>,
     open: bool,
@@ -60,11 +60,14 @@ type Calls = Arc<Mutex<Vec<Call>>>;
 fn server(reply: impl Fn(&Call) -> HubReply + Send + Sync + 'static) -> (String, Calls) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let root = format!("http://{}", listener.local_addr().unwrap());
-    let (calls, reply) = (Calls::default(), Arc::new(reply));
+    let calls = Calls::default();
+    let reply = Arc::new(reply);
     let seen = Arc::clone(&calls);
     std::thread::spawn(move || {
         for stream in listener.incoming() {
-            let (seen, reply, stream) = (Arc::clone(&seen), Arc::clone(&reply), stream.unwrap());
+            let seen = Arc::clone(&seen);
+            let reply = Arc::clone(&reply);
+            let stream = stream.unwrap();
             std::thread::spawn(move || {
                 let Some(call) = read(&stream) else { return };
                 seen.lock().unwrap().push(call.clone());
@@ -132,7 +135,8 @@ fn small(call: &Call) -> HubReply {
 
 /// The bytes of the weights from the one on that is asked for.
 fn part(call: &Call) -> HubReply {
-    let (start, size) = (call.start(), WEIGHTS.len());
+    let start = call.start();
+    let size = WEIGHTS.len();
     if start == 0 {
         return answer("200 OK", WEIGHTS);
     }
@@ -362,13 +366,14 @@ fn sha256(text: &str) -> String {
     Sha256::digest(text).iter().fold(String::new(), |hex, byte| format!("{hex}{byte:02x}"))
 }
 
-/// How the hub of a case of `hub.txt` answers. `head`: everything with this head. `raw` and `silent`: these bytes, after which
+/// Replies of the hub in a case of `hub.txt`. `head`: everything with this head. `raw` and `silent`: these bytes, after which
 /// the connection is closed or stays open. `list`: this list of files. `weights`: a download with this head and, behind ` || `,
 /// body. `stops`: a download without its end. `absent`: no weights. `shard`: an index that names this file. `config`: a
 /// `config.json` with another word of equal length.
 fn bad(case: &str) -> impl Fn(&Call) -> HubReply + Send + Sync + use<> {
     let (kind, rest) = case.split_once(' ').unwrap_or((case, ""));
-    let (kind, rest) = (kind.to_owned(), rest.replace("COMMIT", COMMIT));
+    let kind = kind.to_owned();
+    let rest = rest.replace("COMMIT", COMMIT);
     move |call| {
         let (head, body) = rest.split_once(" || ").unwrap_or((&rest, "{}"));
         let index = json!({ "weight_map": { "x": rest } }).to_string();
@@ -407,8 +412,9 @@ fn bad(case: &str) -> impl Fn(&Call) -> HubReply + Send + Sync + use<> {
 #[test]
 fn a_hub_with_wrong_answers_is_an_error() {
     let lines: Vec<&str> = include_str!("hub.txt").lines().collect();
-    for case in lines.chunks(2) {
-        let (case, expected) = (case[0], case[1].trim_start());
+    for pair in lines.chunks(2) {
+        let case = pair[0];
+        let expected = pair[1].trim_start();
         let home = Home::new();
         let (hub, calls) = server(bad(case));
         let is_silent = ["silent", "stops"].iter().any(|kind| case.starts_with(kind));

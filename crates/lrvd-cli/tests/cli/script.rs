@@ -54,7 +54,7 @@ pub(crate) fn at<'v>(value: &'v Value, pointer: &str) -> Vec<&'v Value> {
     }
 }
 
-/// Whether the documents have the same shape and texts, and numbers that differ by 1e-6 at most.
+/// True if the documents have the same shape and texts, and numbers that differ by 1e-6 at most.
 fn is_near(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Number(a), Value::Number(b)) => {
@@ -174,7 +174,8 @@ impl Script {
             "until" => self.until(&words),
             #[cfg(unix)]
             "stops" => {
-                let (out, resumed) = (word(1), words[2..].join(" ") + " --resume");
+                let out = word(1);
+                let resumed = words[2..].join(" ") + " --resume";
                 let stops = run_with_stops(|| self.command(&resumed), &self.dir.path(out));
                 assert!(stops >= word(0).parse().unwrap(), "{stops} stops: {command}");
             }
@@ -354,7 +355,7 @@ impl Script {
         assert!(is_expected, "{}", shown());
     }
 
-    /// Whether every value at `pointer` is as `rest`, an operator and an operand, says.
+    /// True if every value at `pointer` fulfils `rest`, an operator and an operand.
     fn compares(&self, document: &Value, pointer: &str, rest: &str) -> bool {
         let (operator, operand) = rest.split_once(' ').unwrap();
         let expected = serde_json::from_str(operand).unwrap_or_else(|_| {

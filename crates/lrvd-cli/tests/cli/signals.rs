@@ -24,7 +24,8 @@ fn long(out: &str, more: &str) -> String {
 
 /// Waits for `count` events of this kind in the metrics of `out`.
 fn until(dir: &Sandbox, child: &mut Child, out: &str, event: &str, count: usize) {
-    let (file, event) = (format!("{out}/metrics.jsonl"), format!("\"event\":\"{event}\""));
+    let file = format!("{out}/metrics.jsonl");
+    let event = format!("\"event\":\"{event}\"");
     while !dir.exists(&file) || dir.text(&file).matches(&event).count() < count {
         assert!(child.try_wait().unwrap().is_none(), "it ended before {count} events {event}");
         std::thread::sleep(Duration::from_millis(5));

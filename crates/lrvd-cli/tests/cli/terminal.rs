@@ -63,7 +63,7 @@ impl Terminal {
         session.stdin(side()).stdout(side()).stderr(side()).spawn().unwrap()
     }
 
-    /// What was shown so far.
+    /// The screen so far.
     pub(crate) fn shown(&mut self) -> String {
         let mut bytes = [0; 4096];
         while let Ok(count @ 1..) = self.screen.read(&mut bytes) {
@@ -163,7 +163,8 @@ fn a_run_outlives_its_terminal() {
     };
     assert_eq!(dir.run(&training("whole", STEPS, "")).code, 0);
     for style in STYLES {
-        let (name, out) = (style.0, format!("{}-stopped", style.0));
+        let name = style.0;
+        let out = format!("{}-stopped", style.0);
         let (terminal, mut child) = begin(&dir, &out, style, |command| command);
         drop(terminal);
         assert_eq!(code(&mut child), Some(75), "{name}");

@@ -31,7 +31,8 @@ fn random_numbers_and_orders() {
         ("data", Stream::DATA),
     ] {
         let key = base.on_stream(stream).with_use(2);
-        let (mut uniform, mut normal) = ([0.0f32; NUMBERS], [0.0f32; NUMBERS]);
+        let mut uniform = [0.0f32; NUMBERS];
+        let mut normal = [0.0f32; NUMBERS];
         let mut wide = [0.0f64; NUMBERS];
         fill_uniform(key, 1, &mut uniform);
         fill_normal(key, 1, &mut normal);

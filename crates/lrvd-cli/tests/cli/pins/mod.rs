@@ -26,7 +26,7 @@ use crate::support::{Output, Sandbox, files_below, lines, placed, without};
 /// Set by `cargo xtask pins --bless`.
 const BLESS: &str = "LRVD_BLESS_PINS";
 const MOST_DECIMALS: i32 = 6;
-/// What records and tables say of the moment and the machine, and in words for people; of tables the start of a metric's name;
+/// Fields of records and tables on the moment and the machine, and in words for people; of tables the start of a metric's name;
 /// hashes of files whose last bits depend on the processor, and which are pinned where they do not.
 const UNPINNED: &str = "adapter_model.safetensors command examples_per_second evaluate_seconds finished_at git_revision \
      lrvd_adapter.json lrvd_posterior.safetensors message note notes peak_memory_bytes predict_s \
@@ -51,7 +51,8 @@ impl Pins {
     fn add(&mut self, name: &str, sign: char, value: &str) {
         let assets = Path::new(&placed("@nano")).parent().unwrap().to_owned();
         let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let (folder, real) = (self.dir.root(), assets.canonicalize().unwrap());
+        let folder = self.dir.root();
+        let real = assets.canonicalize().unwrap();
         let places = [(folder, "DIR"), (&assets, "ASSETS"), (&real, "ASSETS"), (manifest, "CLI")];
         let shorten = |text: &str| {
             let text = text.replace('\\', "\\\\").replace('\n', "\\n");
@@ -187,7 +188,8 @@ impl Pins {
             for pointer in ["/train/files/*", "/validation/files/*"] {
                 for file in at(data, pointer) {
                     let mut parts = file["path"].as_str().unwrap().rsplit('/');
-                    let (file_name, folder) = (parts.next().unwrap(), parts.next().unwrap());
+                    let file_name = parts.next().unwrap();
+                    let folder = parts.next().unwrap();
                     let name = format!("{name}.{task}.{folder}/{file_name}");
                     self.exact(&name, file["sha256"].as_str().unwrap());
                 }
@@ -198,7 +200,8 @@ impl Pins {
     /// The files of an adapter or an export. Those of an adapter that was `trained` here name the base model by its path.
     fn files(&mut self, name: &str, folder: &Path, trained: bool) {
         for file in files_below(folder) {
-            let (path, file_name) = (file.to_str().unwrap(), file.file_name().unwrap());
+            let path = file.to_str().unwrap();
+            let file_name = file.file_name().unwrap();
             let file_name = file_name.to_str().unwrap();
             let of = format!("{name}/{file_name}");
             let is_json = file.extension().is_some_and(|end| end == "json");
@@ -216,7 +219,8 @@ impl Pins {
     }
 
     fn scripted(self) -> Self {
-        let (dir, folder) = (Rc::clone(&self.dir), placed("@tests/pins/scripts"));
+        let dir = Rc::clone(&self.dir);
+        let folder = placed("@tests/pins/scripts");
         let script = Path::new(&folder).join(self.area).with_extension("txt");
         play(dir, &script, Some(self)).unwrap()
     }
@@ -313,7 +317,7 @@ fn digits(number: f64) -> String {
     format!("{number:.*}", (4 - size).clamp(0, MOST_DECIMALS) as usize)
 }
 
-/// Whether the numbers agree to two units of the last digit of what is pinned.
+/// True if the numbers agree to two units of the last digit of what is pinned.
 fn is_near(expected: &str, found: &str) -> bool {
     let (expected, found): (Vec<&str>, Vec<&str>) =
         (expected.split(' ').collect(), found.split(' ').collect());

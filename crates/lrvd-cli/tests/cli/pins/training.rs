@@ -52,7 +52,7 @@ pub(crate) fn run_with_stops(command: impl Fn() -> Command, out: &Path) -> usize
 }
 
 impl Pins {
-    /// What there is to know of the runs of a suite.
+    /// Pins of the runs of a suite.
     pub(super) fn runs(&mut self, out: &str) {
         let results = self.dir.json(&format!("{out}/results.json"));
         for run in results["runs"].as_array().unwrap() {
