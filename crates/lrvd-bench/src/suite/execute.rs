@@ -5,6 +5,7 @@
 //! have the same number of classes: the areas under the ROC curve. With the labels of the other set, as published (five letters
 //! of ARC for a model trained on the four of `OpenBookQA`): accuracy, likelihood and calibration.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -33,14 +34,14 @@ use crate::backbone::{Architecture, Backbone, locate_model, public_place};
 use crate::data::batch::TokenExamples;
 use crate::data::{
     self, AnswerToken, Columns, Dataset, InputForm, InputLayout, LLAMA_2_LABELS, Origin,
-    PreparedTask, QuestionForm, Split, SplitName, TextColumns, Wording, check_known,
+    PreparedTask, QuestionForm, Split, SplitName, TextColumns, check_known,
     require_single, shipped,
 };
 use crate::error::{Error, Kind, Result, kind_of};
-use crate::eval::{RunContext, Scored, measures, score_draws, selective_records};
+use crate::eval::{Scored, measures, score_draws, selective_records};
 use crate::io::{JsonLayout, read_lines, write_json};
 use crate::memory::Sizes;
-use crate::method::{MethodName, RankRequest, Temperatures};
+use crate::method::{MethodName, RankRequest};
 use crate::progress::Event;
 use crate::record::{
     CheckpointRecord, Checkpoints, DataFile, DataOrigin, ModelRecord, OodRecord, ParameterCounts,
@@ -49,7 +50,7 @@ use crate::record::{
 use crate::report::Published;
 use crate::run::{
     ADAPTER_DIR, ByDraws, Finished, LAST_PREDICTIONS, OutputFolder, RECORD_FILE, RowSettings, Run,
-    RunPlace, RunStart, RunState, TrainSettings,
+    RunPlace, RunStart, TrainSettings,
 };
 use crate::settings::{Config, LastBatch};
 use crate::task::{Goal, Task};
@@ -109,17 +110,22 @@ pub(super) fn start(
     let mut folders = Vec::new();
     for (place, (options, config)) in all.into_iter().zip(configs).enumerate() {
         let in_arm = |error| options.in_arm(error);
-        if let Some(note) = without_adapter(&options, &config) {
-            sink(&Event::Note(note));
-        }
         let read = |&task: &Task| {
             let load = || load(task, &data_dir, &backbone, &config, options.profile);
             tasks.get(place, task, load).map_err(in_arm)
         };
         let loaded = options.tasks.iter().map(read).collect::<Result<Vec<_>>>()?;
-        for (task, note) in loaded.iter().map(|found| (found.task, &found.data.note)) {
-            if !note.is_empty() {
-                sink(&Event::Note(format!("{}: {note}", task.display_name())));
+        let unsaved = options.methods.iter().filter(|method| !method.can().saved);
+        let unread = loaded.iter().filter(|found| found.layout.is_none()).map(|found| found.task);
+        let names = unsaved.map(ToString::to_string);
+        let names: Vec<_> = names.chain(unread.map(|task| task.display_name().into())).collect();
+        if options.keep && !names.is_empty() {
+            let names = names.join(", ");
+            sink(&Event::Note(format!("results only, no adapter is saved: {names}")));
+        }
+        for ReadyTask { task, data, .. } in loaded.iter().map(AsRef::as_ref) {
+            if !data.note.is_empty() {
+                sink(&Event::Note(format!("{}: {}", task.display_name(), data.note)));
             }
         }
         let mut settings = options.settings(&config, &backbone)?;
@@ -203,17 +209,6 @@ fn check_methods(
     Ok(())
 }
 
-/// A note on the methods and tasks whose runs leave no adapter although adapters are kept.
-fn without_adapter(options: &SuiteOptions, config: &Config) -> Option<String> {
-    let methods = options.methods.iter().filter(|method| !method.can().saved);
-    let tasks = options.tasks.iter().filter(|task| !is_saved(**task, config));
-    let names =
-        methods.map(ToString::to_string).chain(tasks.map(|task| task.display_name().to_owned()));
-    let names: Vec<String> = names.collect();
-    (options.keep && !names.is_empty())
-        .then(|| format!("results only, no adapter is saved: {}", names.join(", ")))
-}
-
 fn model_record(backbone: &Backbone, config: &Config) -> ModelRecord {
     let mut notes =
         vec!["parameters: embeddings and layers, without a head of the task".to_owned()];
@@ -235,6 +230,8 @@ pub(super) fn now() -> String {
 
 pub(super) struct ReadyTask {
     pub task: Task,
+    /// Layout of its rows as a saved model reads them; `None` where it reads none of this shape.
+    layout: Option<InputLayout>,
     pub prepared: PreparedTask,
     pub data: TaskData,
     pub ood: Vec<OodSet>,
@@ -267,8 +264,7 @@ impl Tasks {
     }
 }
 
-/// Layout of a task's rows as a saved model of this kind reads them; `None` where it reads none of this shape.
-pub(super) fn layout(
+fn layout(
     task: Task,
     architecture: &Architecture,
     config: &Config,
@@ -283,11 +279,6 @@ pub(super) fn layout(
     };
     let form = QuestionForm::of(task, config.prompt);
     Ok(form.map(|form| InputLayout::Question(QuestionForm { readout, ..form })))
-}
-
-/// `true` if a saved classifier can read its input: a text, a pair, or a question with choices.
-pub(super) fn is_saved(task: Task, config: &Config) -> bool {
-    !task.is_question() || QuestionForm::of(task, config.prompt).is_some()
 }
 
 /// Goal of a model that answers the questions of a task by `labels`: letters of options, or words for classes.
@@ -312,12 +303,12 @@ pub(super) fn load(
     let drawn = data.sample(config.train_rows);
     let cut = data.limit(config.validation_rows);
     data.notes.extend(drawn.into_iter().chain(cut));
-    let wording = wording(task, architecture, config)?;
-    let asked = wording.as_ref().map(Wording::describe);
-    let layout = wording.map_or(InputLayout::Segments, InputLayout::Prompt);
+    let layout = layout(task, architecture, config)?;
     let length = config.max_length;
-    let task_goal = task.goal();
-    let (reader, goal) = if task.is_question() {
+    let goal = task.goal();
+    let (reader, goal) = if let Some(layout) = layout.as_ref().filter(|_| !task.is_question()) {
+        (architecture.reader(tokenizer, &goal, layout, length)?, goal.clone())
+    } else {
         // The protocol drops an incomplete batch from both splits.
         let dropped = match config.last_batch {
             LastBatch::Keep => 0,
@@ -332,17 +323,23 @@ pub(super) fn load(
         let reader = architecture.task_questions(tokenizer, form, labels, length)?;
         check_labels(&reader.answers, backbone, profile)?;
         (reader, question_goal(task, labels))
-    } else {
-        let reader = architecture.reader(tokenizer, &task_goal, &layout, length)?;
-        (reader, task_goal.clone())
     };
     let prepared = reader.prepare(goal, &data.train.examples, &data.validation.examples)?;
-    data.notes.extend(asked);
+    if let Some(InputLayout::Prompt(wording)) = &layout {
+        data.notes.push(wording.describe());
+    }
     data.notes.extend(prepared.notes.clone());
     let (ood, notes) = ood_sets((task, &prepared), data_dir, backbone, config, profile)?;
     data.notes.extend(notes);
     data.notes.retain(|note| !note.is_empty());
-    Ok(ReadyTask { task, prepared, data: task_data(&data, task), ood })
+    let standard = task.row().standard_metrics.first().map_or("accuracy", |metric| metric.name());
+    let data = TaskData {
+        train: split_record(&data.train),
+        validation: split_record(&data.validation),
+        standard_metric: standard.to_owned(),
+        note: data.notes.join("; "),
+    };
+    Ok(ReadyTask { task, layout, prepared, data, ood })
 }
 
 /// The other sets that models of a task answer (the two of ARC for `OpenBookQA`, the pair of the published experiment), and
@@ -362,8 +359,8 @@ fn ood_sets(
     for &set in sets {
         match data::load(data_dir, set, None) {
             Ok(data) => {
-                let mut other = OodSet::new(task, (set, data), backbone, config, rows)?;
-                notes.append(&mut other.notes);
+                let (other, on_rows) = OodSet::new(task, (set, data), backbone, config, rows)?;
+                notes.extend(on_rows);
                 found.push(other);
             }
             Err(error) if kind_of(&error) == Some(Kind::NotFound) => {
@@ -385,16 +382,6 @@ fn check_labels(answers: &[AnswerToken], backbone: &Backbone, profile: Profile) 
         check_known(&backbone.tokenizer, answers, &LLAMA_2_LABELS)?;
     }
     Ok(())
-}
-
-fn task_data(data: &Dataset, task: Task) -> TaskData {
-    let standard = task.row().standard_metrics.first().map_or("accuracy", |metric| metric.name());
-    TaskData {
-        train: split_record(&data.train),
-        validation: split_record(&data.validation),
-        standard_metric: standard.to_owned(),
-        note: data.notes.join("; "),
-    }
 }
 
 fn split_record(split: &Split) -> SplitRecord {
@@ -448,9 +435,6 @@ const SAME: f64 = 1e-12;
 /// Largest number of questions of another set in the quick profile.
 const QUICK_ROWS: usize = 100;
 
-/// Records of the answers to other sets, by set.
-pub(super) type OodRecords = BTreeMap<String, ByDraws<OodRecord>>;
-
 /// Questions of another set, answered with the labels of the trained one.
 pub(super) struct OodSet {
     set: Task,
@@ -459,19 +443,18 @@ pub(super) struct OodSet {
     /// These questions with the labels of their set, if those differ and are tokens.
     letters: Option<PreparedTask>,
     same_labels: bool,
-    notes: Vec<String>,
 }
 
 impl OodSet {
     /// The first `rows` validation questions of another set: in the form of `task` and with its labels, and with those of the
-    /// other set (five letters for a model trained on four) if these differ and are tokens.
-    pub(super) fn new(
+    /// other set (five letters for a model trained on four) if these differ and are tokens. With notes on the rows.
+    fn new(
         (task, prepared): (Task, &PreparedTask),
         (set, mut other): (Task, Dataset),
         backbone: &Backbone,
         config: &Config,
         rows: usize,
-    ) -> Result<Self> {
+    ) -> Result<(Self, Vec<String>)> {
         other.validation.examples.truncate(rows);
         let architecture = &backbone.architecture;
         let prompt = config.prompt;
@@ -507,126 +490,78 @@ impl OodSet {
             validation_places: encoded.places,
             ..prepared.clone()
         };
-        Ok(Self { set, questions, letters, same_labels, notes })
+        Ok((Self { set, questions, letters, same_labels }, notes))
     }
 
     /// Number of questions that a model answers, those with other labels twice.
-    pub(super) fn rows(&self) -> usize {
+    fn rows(&self) -> usize {
         let lettered = self.letters.as_ref().map_or(0, |letters| letters.validation.len());
         self.questions.validation.len() + lettered
     }
+}
 
-    /// Writes the answers of `ask` to the questions, and to those with other labels if it has any, into `folder`; returns
-    /// their records. `own` are the answers of the run to its task. `ask` also receives the name of the file, and `true` for
-    /// the labels of the other set.
-    fn answered(
-        &self,
-        own: &ByDraws<Scored>,
-        folder: &Path,
-        mut ask: impl FnMut(&PreparedTask, &str, bool) -> Result<Option<ByDraws<Scored>>>,
-    ) -> Result<ByDraws<OodRecord>> {
+/// Writes the answers of `ask` to the questions of every set, and to those with other labels if it has any, into `folder`;
+/// returns their records. `own` are the answers of the run to its task. `ask` also receives the name of the file, and `true` for
+/// the labels of the other set.
+fn ood_records(
+    sets: &[OodSet],
+    own: &ByDraws<Scored>,
+    folder: &Path,
+    mut ask: impl FnMut(&PreparedTask, &str, bool) -> Result<Option<ByDraws<Scored>>>,
+) -> Result<BTreeMap<String, ByDraws<OodRecord>>> {
+    let mut all = BTreeMap::new();
+    for OodSet { set, questions, letters, same_labels } in sets {
         let mut answers = |questions: &PreparedTask, ending: &str| {
-            let file = format!("predictions-last-{}{ending}.jsonl", self.set.name());
+            let file = format!("predictions-last-{set}{ending}.jsonl");
             let found = ask(questions, &file, !ending.is_empty())?;
             if let Some(found) = &found {
                 questions.write_predictions(found, &folder.join(file))?;
             }
             Ok::<_, Error>(found.unwrap_or_default())
         };
-        let theirs = answers(&self.questions, "")?;
-        let lettered = match &self.letters {
-            Some(letters) => answers(letters, "-letters")?,
-            None => BTreeMap::new(),
-        };
-        self.records(own, &theirs, &lettered)
-    }
-
-    /// Records for every number of draws: areas under the ROC curve of entropy and mutual information, which separate these
-    /// questions (the positive class), answered by `theirs`, from the task's, answered by `own`; and metrics of the answers
-    /// with the other set's labels, which are `lettered` if those differ.
-    fn records(
-        &self,
-        own: &ByDraws<Scored>,
-        theirs: &ByDraws<Scored>,
-        lettered: &ByDraws<Scored>,
-    ) -> Result<ByDraws<OodRecord>> {
-        let mut found = BTreeMap::new();
-        for (&draws, theirs) in theirs {
-            let has_information = |scored: &Scored| scored.metrics.mutual_information.is_some();
-            let all_drawn = own.get(&draws).is_some_and(has_information) && has_information(theirs);
-            let own = own.get(&draws).and_then(|scored| scored.uncertainty.as_ref());
-            let lettered = if self.same_labels { Some(theirs) } else { lettered.get(&draws) };
-            let answers = lettered.map(|scored| &scored.metrics);
-            let (Some(own), Some(theirs)) = (own, &theirs.uncertainty) else { continue };
-            let several = all_drawn && own.mutual_information.iter().any(|&value| value > SAME);
-            let by_information =
-                several.then(|| auroc(&own.mutual_information, &theirs.mutual_information));
-            let record = OodRecord {
-                n_areas: theirs.predictive_entropy.len() as u64,
-                auroc_entropy: auroc(&own.predictive_entropy, &theirs.predictive_entropy)?,
-                auroc_mutual_information: by_information.transpose()?,
-                n: answers.map(|metrics| metrics.n),
-                accuracy: answers.and_then(|metrics| metrics.accuracy),
-                nll: answers.and_then(|metrics| metrics.nll),
-                ece: answers.and_then(|metrics| metrics.ece),
-            };
-            found.insert(draws, record);
-        }
-        Ok(found)
-    }
-}
-
-/// Records of every set, whose questions are answered by `ask` as in [`OodSet::answered`].
-pub(super) fn ood_records(
-    sets: &[OodSet],
-    own: &ByDraws<Scored>,
-    folder: &Path,
-    mut ask: impl FnMut(&PreparedTask, &str, bool) -> Result<Option<ByDraws<Scored>>>,
-) -> Result<OodRecords> {
-    let of =
-        |other: &OodSet| Ok((other.set.name().to_owned(), other.answered(own, folder, &mut ask)?));
-    sets.iter().map(of).collect()
-}
-
-/// Answers of a trained run to every other set; `own` are its answers to its task.
-pub(super) fn ood_answers(
-    context: &RunContext<'_>,
-    (name, run, temperatures): (MethodName, &RunState, &Temperatures),
-    own: &ByDraws<Scored>,
-    sets: &[OodSet],
-    folder: &Path,
-) -> Result<OodRecords> {
-    let model = run.state.model.clone().valid();
-    ood_records(sets, own, folder, |questions, _, lettered| {
-        let with_letters;
-        let model = match &model {
-            model if !lettered => model,
-            AutoModel::Llama(choice) if name.can().other_answers => {
-                let choice = choice.clone().answering(questions.answers.clone())?;
-                with_letters = AutoModel::Llama(choice);
-                &with_letters
+        let theirs = answers(questions, "")?;
+        let letters = letters.as_ref().map(|letters| answers(letters, "-letters"));
+        let lettered = letters.transpose()?.unwrap_or_default();
+        let mut records = BTreeMap::new();
+        for (draws, theirs) in theirs {
+            let lettered = if *same_labels { Some(&theirs) } else { lettered.get(&draws) };
+            let record = own.get(&draws).map(|own| ood_record(own, &theirs, lettered));
+            if let Some(record) = record.transpose()?.flatten() {
+                records.insert(draws, record);
             }
-            _ => return Ok(None),
-        };
-        let examples = context.examples(&questions.validation);
-        let examples = TokenExamples { labels: questions.labels, ..examples };
-        let inputs = context.inputs(&examples);
-        let mut answers = BTreeMap::new();
-        for &draws in own.keys() {
-            let logits = run.method.predict(model, &inputs.drawn(draws as usize))?;
-            let logits = temperatures.soften(logits, draws as usize)?;
-            answers.insert(draws, score_draws(&logits, questions)?);
         }
-        Ok(Some(answers))
-    })
+        all.insert(set.name().to_owned(), records);
+    }
+    Ok(all)
 }
 
-/// A run with the records of those that it needs.
-pub(super) type Records = Vec<(PlannedRun, RunRecord)>;
+/// Areas under the ROC curve of entropy and mutual information, which separate the questions of another set (the positive
+/// class), answered by `theirs`, from the task's, answered by `own`; and metrics of the answers with the other set's labels.
+fn ood_record(own: &Scored, theirs: &Scored, lettered: Option<&Scored>) -> Result<Option<OodRecord>> {
+    let all_drawn = [own, theirs].iter().all(|scored| scored.metrics.mutual_information.is_some());
+    let (Some(own), Some(theirs)) = (&own.uncertainty, &theirs.uncertainty) else {
+        return Ok(None);
+    };
+    let several = all_drawn && own.mutual_information.iter().any(|&value| value > SAME);
+    let by_information =
+        several.then(|| auroc(&own.mutual_information, &theirs.mutual_information));
+    let answers = lettered.map(|scored| &scored.metrics);
+    Ok(Some(OodRecord {
+        n_areas: theirs.predictive_entropy.len() as u64,
+        auroc_entropy: auroc(&own.predictive_entropy, &theirs.predictive_entropy)?,
+        auroc_mutual_information: by_information.transpose()?,
+        n: answers.map(|metrics| metrics.n),
+        accuracy: answers.and_then(|metrics| metrics.accuracy),
+        nll: answers.and_then(|metrics| metrics.nll),
+        ece: answers.and_then(|metrics| metrics.ece),
+    }))
+}
 
+/// A run and what it is made from.
 pub(super) struct RunInput<'a> {
     pub run: &'a PlannedRun,
-    pub needed: &'a Records,
+    /// The runs that it needs, with their records.
+    pub needed: Vec<(&'a PlannedRun, RunRecord)>,
     pub plan: &'a Plan,
     pub backbone: &'a Backbone,
     pub device: &'a Device,
@@ -651,7 +586,7 @@ impl RunInput<'_> {
         position: (usize, usize),
         sink: &mut dyn FnMut(&Event),
     ) -> Result<Option<RunRecord>> {
-        let Self { run, backbone, device, .. } = *self;
+        let &Self { run, backbone, device, .. } = self;
         let ReadyTask { prepared: task, ood, .. } = self.task;
         let folder = self.folder();
         let request = self.request()?;
@@ -678,10 +613,24 @@ impl RunInput<'_> {
             if !ood.is_empty() {
                 let draws = answers.keys().map(|&draws| draws.max(1) as usize).sum::<usize>();
                 let total = draws * ood.iter().map(OodSet::rows).sum::<usize>();
-                let model = (run.method, &trained, &*temperatures);
-                let ask =
-                    |context: &RunContext<'_>| ood_answers(context, model, answers, ood, &folder);
-                record.ood = training.watched(sink, total, ask)?;
+                let model = trained.state.model.clone().valid();
+                record.ood = training.watched(sink, total, |context| {
+                    ood_records(ood, answers, &folder, |questions, _, lettered| {
+                        let Some(model) = self.answering(&model, questions, lettered)? else {
+                            return Ok(None);
+                        };
+                        let examples = context.examples(&questions.validation);
+                        let examples = TokenExamples { labels: questions.labels, ..examples };
+                        let inputs = context.inputs(&examples);
+                        let answered = |&draws: &u32| {
+                            let inputs = inputs.drawn(draws as usize);
+                            let logits = trained.method.predict(&model, &inputs)?;
+                            let logits = temperatures.soften(logits, draws as usize)?;
+                            Ok((draws, score_draws(&logits, questions)?))
+                        };
+                        answers.keys().map(answered).collect::<Result<_>>().map(Some)
+                    })
+                })?;
             }
             if let Some(settings) = self.saved_settings()? {
                 keep(&settings, trained, finished, context, &folder.join(ADAPTER_DIR))?;
@@ -690,9 +639,27 @@ impl RunInput<'_> {
         })
     }
 
+    /// The model that answers `questions`, which are `lettered` if their labels are not those of the trained task; `None` if it
+    /// cannot.
+    fn answering<'a>(
+        &self,
+        model: &'a AutoModel,
+        questions: &PreparedTask,
+        lettered: bool,
+    ) -> Result<Option<Cow<'a, AutoModel>>> {
+        Ok(match model {
+            model if !lettered => Some(Cow::Borrowed(model)),
+            AutoModel::Llama(choice) if self.run.method.can().other_answers => {
+                let choice = choice.clone().answering(questions.answers.clone())?;
+                Some(Cow::Owned(AutoModel::Llama(choice)))
+            }
+            _ => None,
+        })
+    }
+
     /// The requested rank, by the [`Matching`] to the runs that this one needs.
     fn request(&self) -> Result<RankRequest> {
-        let Self { run, backbone, .. } = *self;
+        let &Self { run, backbone, .. } = self;
         let Experiment { config, options, .. } = self.experiment();
         let records = || self.needed.iter().map(|(_, record)| record);
         let (Some(matching), Some(first)) = (options.matching, records().next()) else {
@@ -717,16 +684,14 @@ impl RunInput<'_> {
 
     /// Settings that describe the adapter of the run; `None` if it is not saved.
     fn saved_settings(&self) -> Result<Option<TrainSettings>> {
-        let Self { run, backbone, .. } = *self;
+        let &Self { run, backbone, .. } = self;
         let task = self.task;
         let Experiment { config, options, .. } = self.experiment();
         if !options.keep || !run.method.can().saved {
             return Ok(None);
         }
         let goal = task.prepared.goal.clone();
-        let Some(layout) = layout(run.task, &backbone.architecture, config)? else {
-            return Ok(None);
-        };
+        let Some(layout) = task.layout.clone() else { return Ok(None) };
         let columns = TextColumns::usual_questions;
         let columns = run.task.is_question().then(|| Columns::Labelled(columns()));
         let pairs = run.task.is_pair();
@@ -831,7 +796,7 @@ impl RunInput<'_> {
         let value = |p: f64| if regression { p } else { p.max(f64::MIN_POSITIVE).ln() };
         // Members one after another, each row by row.
         let mut members: ByDraws<Vec<f64>> = BTreeMap::new();
-        for (part, _) in self.needed {
+        for (part, _) in &self.needed {
             for line in read_lines::<PredictionLine>(&self.out.join(&part.folder).join(name))? {
                 for (draws, answer) in line.probs {
                     members.entry(draws).or_default().extend(answer.into_iter().map(value));

@@ -34,7 +34,7 @@ use tracing::debug;
 use super::arms::Arms;
 use super::collect::{SuiteOutcome, collect};
 use super::execute::{
-    ReadyTask, Records, RunInput, Started, Tasks, data_files, load, open_backbone, start,
+    ReadyTask, RunInput, Started, Tasks, data_files, load, open_backbone, start,
 };
 use super::grid::{PLAN_DIR, Plan, PlannedRun, SuiteOptions, hashes, needed};
 use crate::backbone::Backbone;
@@ -247,11 +247,11 @@ impl<'a> Worker<'a> {
         let task = self.task(run)?;
         let records = needed(&self.plan.runs, run).map(|run| {
             let record = read_json(&self.out.join(&run.folder).join(RECORD_FILE))?;
-            Ok((run.clone(), record))
+            Ok((run, record))
         });
         let input = RunInput {
             run,
-            needed: &records.collect::<Result<Records>>()?,
+            needed: records.collect::<Result<_>>()?,
             plan: &self.plan,
             backbone,
             device,
