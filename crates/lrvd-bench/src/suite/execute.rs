@@ -34,8 +34,8 @@ use crate::backbone::{Architecture, Backbone, locate_model, public_place};
 use crate::data::batch::TokenExamples;
 use crate::data::{
     self, AnswerToken, Columns, Dataset, InputForm, InputLayout, LLAMA_2_LABELS, Origin,
-    PreparedTask, QuestionForm, Split, SplitName, TextColumns, check_known,
-    require_single, shipped,
+    PreparedTask, QuestionForm, Split, SplitName, TextColumns, check_known, require_single,
+    shipped,
 };
 use crate::error::{Error, Kind, Result, kind_of};
 use crate::eval::{Scored, measures, score_draws, selective_records};
@@ -264,11 +264,7 @@ impl Tasks {
     }
 }
 
-fn layout(
-    task: Task,
-    architecture: &Architecture,
-    config: &Config,
-) -> Result<Option<InputLayout>> {
+fn layout(task: Task, architecture: &Architecture, config: &Config) -> Result<Option<InputLayout>> {
     if !task.is_question() {
         let wording = wording(task, architecture, config)?;
         return Ok(Some(wording.map_or(InputLayout::Segments, InputLayout::Prompt)));
@@ -401,7 +397,7 @@ fn split_record(split: &Split) -> SplitRecord {
     }
 }
 
-pub(super) fn generated_data(
+fn generated_data(
     suite: Suite,
     out: &mut OutputFolder,
     sink: &mut dyn FnMut(&Event),
@@ -537,7 +533,11 @@ fn ood_records(
 
 /// Areas under the ROC curve of entropy and mutual information, which separate the questions of another set (the positive
 /// class), answered by `theirs`, from the task's, answered by `own`; and metrics of the answers with the other set's labels.
-fn ood_record(own: &Scored, theirs: &Scored, lettered: Option<&Scored>) -> Result<Option<OodRecord>> {
+fn ood_record(
+    own: &Scored,
+    theirs: &Scored,
+    lettered: Option<&Scored>,
+) -> Result<Option<OodRecord>> {
     let all_drawn = [own, theirs].iter().all(|scored| scored.metrics.mutual_information.is_some());
     let (Some(own), Some(theirs)) = (&own.uncertainty, &theirs.uncertainty) else {
         return Ok(None);

@@ -86,7 +86,7 @@ impl Suite {
         self.presets()[0]
     }
 
-    pub(super) fn defaults(self, profile: Profile) -> Result<Defaults> {
+    fn defaults(self, profile: Profile) -> Result<Defaults> {
         let table = PROFILES.parse::<toml::Table>()?;
         let defaults = table[self.name()][profile.name()].clone().try_into();
         defaults.context("`profiles.toml`")
@@ -104,7 +104,7 @@ impl Suite {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Defaults {
+struct Defaults {
     model: String,
     pub tasks: Vec<Task>,
     /// Tasks with a data folder, if other ones.
@@ -183,7 +183,7 @@ impl Config {
 }
 
 /// Factor of the seeds of an ensemble's members: `MEMBER_SEEDS · seed + member`.
-pub(super) const MEMBER_SEEDS: u64 = 1000;
+const MEMBER_SEEDS: u64 = 1000;
 /// Largest seed, which keeps the seeds of members apart from each other and from values mixed into the higher bits.
 const MAX_SEED: u64 = (1 << 40) / MEMBER_SEEDS - 1;
 
@@ -353,7 +353,7 @@ impl SuiteOptions {
     }
 
     /// Wordings for a language model, by task; empty for an encoder.
-    pub(super) fn wordings(
+    fn wordings(
         &self,
         config: &Config,
         architecture: &Architecture,
@@ -486,7 +486,7 @@ impl PlannedRun {
 
 /// The runs of an experiment, task by task. With matched sizes, BayesLoRA comes first for every seed. The members of a row
 /// come before it, once.
-pub(super) fn experiment_runs(options: &SuiteOptions) -> Vec<PlannedRun> {
+fn experiment_runs(options: &SuiteOptions) -> Vec<PlannedRun> {
     let mut methods = options.methods.clone();
     if options.suite == Suite::Glue {
         let first = MethodName::FIRST_TABLE;

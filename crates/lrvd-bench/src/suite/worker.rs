@@ -33,9 +33,7 @@ use tracing::debug;
 
 use super::arms::Arms;
 use super::collect::{SuiteOutcome, collect};
-use super::execute::{
-    ReadyTask, RunInput, Started, Tasks, data_files, load, open_backbone, start,
-};
+use super::execute::{ReadyTask, RunInput, Started, Tasks, data_files, load, open_backbone, start};
 use super::grid::{PLAN_DIR, Plan, PlannedRun, SuiteOptions, hashes, needed};
 use crate::backbone::Backbone;
 use crate::error::{Error, Kind, Result, kind_of, no_threads};
@@ -94,11 +92,17 @@ pub struct Worker<'a> {
 impl<'a> Worker<'a> {
     pub fn open(out: &Path, options: WorkerOptions, stop: &'a AtomicBool) -> Result<Self> {
         let WorkerOptions { name, dead_after, continues } = options;
-        let claims = claims(out, name, dead_after);
         let plan = Plan::read(out)?;
         still_there(out)?;
-        let tasks = Tasks::default();
-        Ok(Self { out: out.to_owned(), plan, model: None, tasks, claims, continues, stop })
+        Ok(Self {
+            out: out.to_owned(),
+            plan,
+            model: None,
+            tasks: Tasks::default(),
+            claims: Claims::new(out, name, dead_after),
+            continues,
+            stop,
+        })
     }
 
     pub fn plan(&self) -> &Plan {
@@ -169,9 +173,9 @@ impl<'a> Worker<'a> {
         }
         let claims = self.claims.clone();
         let claim = match claims.take(&run.id)? {
-            ClaimAttempt::Won(claim) => claim,
-            ClaimAttempt::Lost(_) if is_finished => return Ok(Step::Done),
-            ClaimAttempt::Lost(holder) => return Ok(Step::Claimed(holder)),
+            Ok(claim) => claim,
+            Err(_) if is_finished => return Ok(Step::Done),
+            Err(holder) => return Ok(Step::Claimed(holder)),
         };
         debug!(run = %run.label(), id = %run.id, "claimed");
         claim.warning().into_iter().for_each(|text| sink(&Event::Note(text)));
@@ -311,10 +315,6 @@ impl<'a> Worker<'a> {
     }
 }
 
-fn claims(out: &Path, own: WorkerName, dead_after: Duration) -> Claims {
-    Claims { folder: out.join(PLAN_DIR).join(CLAIMS_DIR), own, dead_after }
-}
-
 fn failed_file(out: &Path, run: &PlannedRun) -> PathBuf {
     out.join(PLAN_DIR).join(FAILED_DIR).join(format!("{}.txt", run.id))
 }
@@ -365,7 +365,7 @@ pub struct RunStatus {
 /// worker counts as dead.
 pub fn status(out: &Path, name: WorkerName, dead_after: Duration) -> Result<Vec<RunStatus>> {
     let plan = Plan::read(out)?;
-    let claims = claims(out, name, dead_after);
+    let claims = Claims::new(out, name, dead_after);
     let of = |run: &PlannedRun| {
         let folder = out.join(&run.folder);
         let newest = latest_checkpoint(&folder.join(CHECKPOINT_DIR))?;
@@ -433,22 +433,15 @@ impl WorkerName {
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Claims {
-    pub folder: PathBuf,
-    pub own: WorkerName,
+struct Claims {
+    folder: PathBuf,
+    own: WorkerName,
     /// Time without a heartbeat after which a worker counts as dead.
-    pub dead_after: Duration,
+    dead_after: Duration,
 }
 
 #[derive(Debug)]
-pub(super) enum ClaimAttempt<'a> {
-    Won(Claim<'a>),
-    /// Description of the living worker that has the claim.
-    Lost(String),
-}
-
-#[derive(Debug)]
-pub(super) struct Claim<'a> {
+struct Claim<'a> {
     claims: &'a Claims,
     id: String,
     generation: u32,
@@ -458,17 +451,21 @@ pub(super) struct Claim<'a> {
 }
 
 impl Claims {
+    fn new(out: &Path, own: WorkerName, dead_after: Duration) -> Self {
+        Self { folder: out.join(PLAN_DIR).join(CLAIMS_DIR), own, dead_after }
+    }
+
     fn path(&self, id: &str, generation: u32) -> PathBuf {
         self.folder.join(format!("{id}.{generation}"))
     }
 
-    /// Takes the run `id`, unless a living worker has it.
-    pub(super) fn take(&self, id: &str) -> Result<ClaimAttempt<'_>> {
+    /// Takes the run `id`, or describes the living worker that has it.
+    fn take(&self, id: &str) -> Result<Result<Claim<'_>, String>> {
         loop {
             let generation = match self.newest(id)? {
                 None => 0,
                 Some(newest) => match self.holder(&self.path(id, newest))? {
-                    Holder::Alive(holder) => return Ok(ClaimAttempt::Lost(holder)),
+                    Holder::Alive(holder) => return Ok(Err(holder)),
                     Holder::Dead => newest + 1,
                     Holder::Gone => continue,
                 },
@@ -489,7 +486,7 @@ impl Claims {
                         lost: AtomicBool::new(false),
                     };
                     claim.rewrite().map_err(cannot("write", &path))?;
-                    return Ok(ClaimAttempt::Won(claim));
+                    return Ok(Ok(claim));
                 }
                 // Another worker was faster.
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
@@ -499,7 +496,7 @@ impl Claims {
     }
 
     /// The living worker that makes the run `id`.
-    pub(super) fn living(&self, id: &str) -> Result<Option<String>> {
+    fn living(&self, id: &str) -> Result<Option<String>> {
         let Some(newest) = self.newest(id)? else { return Ok(None) };
         Ok(match self.holder(&self.path(id, newest))? {
             Holder::Alive(holder) => Some(holder),
@@ -507,15 +504,15 @@ impl Claims {
         })
     }
 
+    /// Numbers of the claims on the run `id`, in ascending order.
     fn generations(&self, id: &str) -> Result<Vec<u32>> {
         let entries = fs::read_dir(&self.folder).map_err(cannot("list", &self.folder))?;
         let mut found = Vec::new();
         for entry in entries {
             let name = entry.map_err(cannot("list", &self.folder))?.file_name();
             let parts = name.to_str().and_then(|name| name.split_once('.'));
-            if let Some((_, number)) = parts.filter(|(start, _)| *start == id) {
-                found.extend(number.parse::<u32>());
-            }
+            let number = parts.filter(|(start, _)| *start == id).map(|(_, number)| number);
+            found.extend(number.and_then(|number| number.parse::<u32>().ok()));
         }
         found.sort_unstable();
         Ok(found)
@@ -563,7 +560,7 @@ enum Holder {
 
 impl Claim<'_> {
     /// A warning if the file system has no locks.
-    pub(super) fn warning(&self) -> Option<String> {
+    fn warning(&self) -> Option<String> {
         let silent = self.claims.dead_after.as_secs();
         self.name.kernel.is_none().then(|| {
             format!(
@@ -575,7 +572,7 @@ impl Claim<'_> {
 
     /// Runs `work` under heartbeats. Its flag is set by `stop`, and if another worker takes the claim over meanwhile: then the
     /// run is that worker's, and there is no result (`None`), not even an error.
-    pub(super) fn hold<T>(
+    fn hold<T>(
         &self,
         stop: &AtomicBool,
         work: impl FnOnce(&AtomicBool) -> Result<T>,
@@ -654,9 +651,12 @@ mod tests {
         Claims { folder: folder.to_owned(), own, dead_after }
     }
 
-    fn own(taken: ClaimAttempt<'_>) -> Claim<'_> {
-        let ClaimAttempt::Won(claim) = taken else { panic!("{taken:?}") };
-        claim
+    fn won(claims: &Claims) -> Claim<'_> {
+        claims.take("run").unwrap().unwrap()
+    }
+
+    fn lost(claims: &Claims) -> bool {
+        claims.take("run").unwrap().is_err()
     }
 
     fn date(path: &Path, time: SystemTime) {
@@ -675,27 +675,26 @@ mod tests {
             // Every other time over a dead worker.
             if round % 2 == 1 {
                 let dead = worker(folder.path(), "away", 0, MINUTE);
-                std::mem::forget(own(dead.take("run").unwrap()));
+                std::mem::forget(won(&dead));
                 hush(&dead.path("run", 0));
             }
             let barrier = Barrier::new(8);
-            let won = AtomicUsize::new(0);
+            let winners = AtomicUsize::new(0);
             std::thread::scope(|scope| {
                 for process in 0..8 {
                     let barrier = &barrier;
-                    let won = &won;
+                    let winners = &winners;
                     let claims = worker(folder.path(), &format!("node{process}"), process, MINUTE);
                     scope.spawn(move || {
                         barrier.wait();
                         let taken = claims.take("run").unwrap();
-                        let is_own = matches!(taken, ClaimAttempt::Won(_));
-                        won.fetch_add(usize::from(is_own), Ordering::Relaxed);
+                        winners.fetch_add(usize::from(taken.is_ok()), Ordering::Relaxed);
                         // All have tried before one gives it back.
                         barrier.wait();
                     });
                 }
             });
-            assert_eq!(won.into_inner(), 1, "round {round}");
+            assert_eq!(winners.into_inner(), 1, "round {round}");
             assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "nothing is left");
         }
     }
@@ -707,7 +706,7 @@ mod tests {
         let first = worker(folder.path(), "a", 1, 1000);
         let second = worker(folder.path(), "b", 2, MINUTE);
         let stop = AtomicBool::new(false);
-        let claim = own(first.take("run").unwrap());
+        let claim = won(&first);
         let path = first.path("run", 0);
         let holder = claim.hold(&stop, |_| {
             hush(&path);
@@ -720,7 +719,7 @@ mod tests {
         assert_eq!(holder.unwrap().unwrap().as_deref(), Some("process 1 on a"));
         // Taken over once, and the first worker sees it when it wakes up.
         hush(&path);
-        let taken = own(second.take("run").unwrap());
+        let taken = won(&second);
         assert_eq!(taken.generation, 1);
         let until_stopped = |stopped: &AtomicBool| {
             while !stopped.load(Ordering::Relaxed) {
@@ -733,10 +732,7 @@ mod tests {
         });
         assert!(ended.unwrap().is_none() && !stop.load(Ordering::Relaxed), "only this run stops");
         drop(claim);
-        assert!(
-            matches!(first.take("run").unwrap(), ClaimAttempt::Lost(_)),
-            "it gave back nothing"
-        );
+        assert!(lost(&first), "it gave back nothing");
         // A stop request reaches the work, and its error is one.
         let failed = taken.hold(&stop, |own_stop| {
             stop.store(true, Ordering::Relaxed);
@@ -752,23 +748,20 @@ mod tests {
     fn a_process_of_this_kernel_and_a_former_start_of_this_job_are_known_to_be_dead() {
         let folder = tempfile::tempdir().unwrap();
         let first = worker(folder.path(), "a", 1, MINUTE);
-        let claim = own(first.take("run").unwrap());
+        let claim = won(&first);
         let neighbour = worker(folder.path(), "a", 2, MINUTE);
-        assert!(
-            matches!(neighbour.take("run").unwrap(), ClaimAttempt::Lost(_)),
-            "its lock is held"
-        );
+        assert!(lost(&neighbour), "its lock is held");
         // As a kill leaves it: the file is there and the lock is not.
         let path = first.path("run", 0);
         let text = fs::read(&path).unwrap();
         drop(claim);
         fs::write(&path, text).unwrap();
         let away = worker(folder.path(), "b", 2, MINUTE);
-        assert!(matches!(away.take("run").unwrap(), ClaimAttempt::Lost(_)), "b cannot know");
+        assert!(lost(&away), "b cannot know");
         let mut namesake = worker(folder.path(), "a", 2, MINUTE);
         namesake.own.kernel = Some("another a".to_owned());
-        assert!(matches!(namesake.take("run").unwrap(), ClaimAttempt::Lost(_)), "nor another a");
-        drop(own(neighbour.take("run").unwrap()));
+        assert!(lost(&namesake), "nor another a");
+        drop(won(&neighbour));
 
         let job = |host: &str, starts| {
             let mut claims = worker(folder.path(), host, 1, MINUTE);
@@ -777,9 +770,9 @@ mod tests {
         };
         let before = job("a", 0);
         let after = job("b", 1);
-        let claim = own(before.take("run").unwrap());
-        assert!(matches!(job("c", 0).take("run").unwrap(), ClaimAttempt::Lost(_)));
-        let taken = own(after.take("run").unwrap());
+        let claim = won(&before);
+        assert!(lost(&job("c", 0)));
+        let taken = won(&after);
         assert!(!claim.beat());
         drop(taken);
     }
@@ -793,11 +786,11 @@ mod tests {
         // As a worker leaves it that was killed on a file system without locks.
         let name = WorkerName { kernel: None, ..first.own.clone() };
         fs::write(&path, serde_json::to_string(&name).unwrap()).unwrap();
-        assert!(matches!(neighbour.take("run").unwrap(), ClaimAttempt::Lost(_)), "nothing tells");
+        assert!(lost(&neighbour), "nothing tells");
         date(&path, SystemTime::now() + Duration::from_hours(1_000_000));
-        assert!(matches!(neighbour.take("run").unwrap(), ClaimAttempt::Lost(_)), "it may live");
+        assert!(lost(&neighbour), "it may live");
         assert!(fs::metadata(&path).unwrap().modified().unwrap() <= SystemTime::now());
         hush(&path);
-        assert_eq!(own(neighbour.take("run").unwrap()).generation, 1);
+        assert_eq!(won(&neighbour).generation, 1);
     }
 }
