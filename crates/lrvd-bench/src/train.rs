@@ -21,6 +21,7 @@ use crate::eval::class_report;
 use crate::io::{JsonLayout, write_json};
 use crate::language;
 use crate::memory::PlannedMemory;
+use crate::method::linear::SETTINGS;
 use crate::method::{EvaluationWork, FittedRows, Holdout, MethodName, RankRequest};
 use crate::progress::Event;
 use crate::record::{RankBudget, RunRecord};
@@ -29,6 +30,7 @@ use crate::settings::{
     CheckpointChoice, Config, Facts, LastBatch, Layers, Origin, Resolved, Training,
 };
 use crate::task::Goal;
+use crate::unused::Unused;
 
 /// Most steps of a run, as the setting `steps` has it.
 const MAX_STEPS: f64 = 1e9;
@@ -47,6 +49,8 @@ pub struct TrainOptions {
     pub device: String,
     pub out: PathBuf,
     pub resume: bool,
+    /// `true` if a regression on the frozen encoder is fitted beside a classifier, where it takes less than a tenth of the run.
+    pub baseline: bool,
     /// `true` if something that is read and not used is an error ([`Unused`](crate::Unused)).
     pub strict: bool,
 }
@@ -66,6 +70,8 @@ struct Prepared {
     resolved: Resolved,
     settings: TrainSettings,
     task: PreparedTask,
+    /// What is given and not used.
+    unused: Vec<String>,
 }
 
 /// Description of a run that is not started.
@@ -109,16 +115,17 @@ pub struct PlannedSetting {
 pub fn plan_training(options: &TrainOptions, data: Data) -> Result<TrainPlan> {
     options.check(&data)?;
     let device = device::open(&options.device)?;
-    let Prepared { backbone, resolved, settings, task } = Prepared::new(options, data)?;
+    let Prepared { backbone, resolved, settings, task, unused } = Prepared::new(options, data)?;
     let stop = AtomicBool::new(false);
     let run =
         run::Run::new(settings.start(&backbone, &task, &device), &stop, String::new(), (1, 1));
     let (adapter_parameters, memory) = run.memory()?;
     let held = run.task();
     let Config { steps, batch_size, .. } = settings.experiment;
+    let steps = if options.method.can().steps { steps } else { 0 };
     let train_rows = held.train.len();
     let notes = task.notes.iter().cloned().chain(task.shared_rows()).chain(run.note());
-    let notes = notes.chain(run.memory_note()?).collect();
+    let notes = unused.into_iter().chain(notes).chain(run.memory_note()?).collect();
     let lengths = held.train.iter().map(TokenisedExample::tokens).collect();
     let setting = |(key, value, origin)| PlannedSetting { key, value, origin };
     Ok(TrainPlan {
@@ -155,7 +162,7 @@ pub fn train(
     let device = device::open(&options.device)?;
     let mut out = run::OutputFolder::look(&options.out, options.resume)?;
     out.check_results()?;
-    let Prepared { backbone, resolved, settings, task } = Prepared::new(options, data)?;
+    let Prepared { backbone, resolved, settings, task, unused } = Prepared::new(options, data)?;
     backbone.location.note.iter().for_each(|note| sink(&Event::Note(note.clone())));
     let goal = settings.rows.goal.clone();
     let checkpoint = settings.experiment.checkpoint;
@@ -169,18 +176,25 @@ pub fn train(
         return Ok(TrainOutcome { record: Some(record), adapter, checkpoint });
     }
     let follows = resolved.origin("pooling") == Some(Origin::Model);
-    if follows && settings.experiment.pooling == Pooling::Mean {
+    let pooled = match settings.experiment.pooling {
+        _ if !follows => None,
+        Pooling::First => None,
+        Pooling::FirstToken => Some(("the first token", "mean", "the mean over all tokens")),
+        Pooling::Mean => Some(("the mean over all tokens", "first", "the first token")),
+    };
+    if let Some((read, other, instead)) = pooled {
+        let stated = Pooling::of_embedding(&backbone.location.folder)?;
+        let source = stated.map(|_| format!(", as `{}` of the model says", Pooling::FILE));
+        let source = source.unwrap_or_default();
         sink(&Event::Note(format!(
-            "the head reads the mean over all tokens, as `{}` of the model says; `--set pooling=first` reads the \
-             first token",
-            Pooling::FILE
+            "the head reads {read}{source}; `--set pooling={other}` reads {instead}"
         )));
     }
     let run = run::Run::new(settings.start(&backbone, &task, &device), stop, label, (1, 1));
     let notes = task.notes.iter().cloned().chain(task.shared_rows());
     let notes = notes.chain(run.note()).chain(run.memory_note()?);
     let own = backbone.notes(&settings.experiment);
-    own.into_iter().chain(notes).for_each(|note| sink(&Event::Note(note)));
+    unused.into_iter().chain(own).chain(notes).for_each(|note| sink(&Event::Note(note)));
     let begun = run.open(&options.out)?;
     sink(&Event::Note(run::trained(&begun.state.model)));
     // Whatever can be rejected is rejected by now: nothing was written before.
@@ -197,6 +211,7 @@ pub fn train(
     let budget = RankBudget::new(settings.experiment.initial_rank, requested, note);
     let (out, layout) = (options.out.as_path(), JsonLayout::Pretty);
     let place = run::RunPlace { out, folder: out, budget, layout };
+    let baseline_rows = run.baseline_rows().filter(|_| options.baseline);
     let record = run.complete(begun, &place, sink, |trained, finished, context, sink| {
         let calibrated = finished.kept().describe();
         if let Some(text) = calibrated {
@@ -226,6 +241,11 @@ pub fn train(
         let thresholds = thresholds.of(0, context.task.labels);
         let classes = at_mean.map(|scored| class_report(scored, context.task, &thresholds));
         finished.record.classes = classes.transpose()?.flatten();
+        if let (Some(total), Some(own)) = (baseline_rows, finished.kept_answers().get(&0)) {
+            let found = run.watched(sink, total, |context| run.baseline(context, own))?;
+            sink(&Event::Note(found.describe()));
+            finished.record.baseline = Some(found);
+        }
         Ok(())
     })?;
     Ok(TrainOutcome { record, adapter, checkpoint })
@@ -276,7 +296,9 @@ fn prepare(data: Data, settings: &TrainSettings, backbone: &Backbone) -> Result<
 /// that.
 fn limit_validation(method: MethodName, config: &Config, task: &mut PreparedTask) {
     let (work, all) = (EvaluationWork::new(method, config), task.validation.len());
-    let most = config.validation_rows.unwrap_or_else(|| work.rows(task.drawn_validation));
+    // A regression is evaluated once.
+    let usual = || if method.can().steps { work.rows(task.drawn_validation) } else { all };
+    let most = config.validation_rows.unwrap_or_else(usual);
     if most >= all {
         return;
     }
@@ -300,17 +322,21 @@ fn limit_validation(method: MethodName, config: &Config, task: &mut PreparedTask
 impl Prepared {
     fn new(options: &TrainOptions, mut data: Data) -> Result<Self> {
         let backbone = Backbone::open(locate_model(&options.model)?)?;
-        let facts = data.facts(Some(&backbone.architecture));
+        let is_frozen = !options.method.can().steps;
+        let pooling = is_frozen.then(|| backbone.embedding_pooling()).transpose()?;
+        let facts = Facts { pooling, ..data.facts(Some(&backbone.architecture)) };
         let layers = || options.settings.clone();
         let mut resolved = layers().resolve(&facts)?;
         let mut settings = options.settings(&mut data, &backbone, resolved.config.clone())?;
         let mut task = prepare(data, &settings, &backbone)?;
-        if let Some(steps) = options.steps(&settings.experiment, &task)? {
+        let steps = if is_frozen { None } else { options.steps(&settings.experiment, &task)? };
+        if let Some(steps) = steps {
             resolved = layers().resolve(&Facts { steps: Some(steps), ..facts })?;
             settings.experiment = resolved.config.clone();
         }
         limit_validation(options.method, &settings.experiment, &mut task);
-        Ok(Self { backbone, resolved, settings, task })
+        let unused = options.unused(&resolved)?;
+        Ok(Self { backbone, resolved, settings, task, unused })
     }
 }
 
@@ -329,7 +355,26 @@ impl TrainOptions {
         Ok(())
     }
 
+    /// Settings that are given and that a method without steps does not read.
+    fn unused(&self, resolved: &Resolved) -> Result<Vec<String>> {
+        let mut unused = Unused::default();
+        if !self.method.can().steps {
+            let place = format!("a run of `{}`, which takes no steps", self.method.key());
+            let is_given = |origin: Origin| matches!(origin, Origin::File | Origin::Option);
+            let given = resolved.settings.iter().filter(|(key, _, origin)| {
+                is_given(*origin) && !SETTINGS.contains(&key.as_str())
+            });
+            let names: Vec<&String> = given.map(|(key, ..)| key).collect();
+            unused.add_names("setting", &names, &place);
+            if self.epochs.is_some() {
+                unused.add("option `--epochs`", &place);
+            }
+        }
+        unused.notes(self.strict)
+    }
+
     fn check_labelled(&self, data: &Dataset, config: &Config) -> Result<()> {
+        self.method.check_temperature()?;
         if !self.method.can().saved {
             bail!("the method's outcome is more than an adapter: use `lrvd bench`");
         }
@@ -337,8 +382,8 @@ impl TrainOptions {
             && !self.method.is_for_labels()
         {
             bail!(
-                "`{}` answers by one class, and rows have several labels: train by lora, adalora, bayeslora or a variant of \
-                 one (`+ts` fits a temperature)",
+                "`{}` answers by one class, and rows have several labels: train by lora, adalora, bayeslora, a variant of \
+                 one (`+ts` fits a temperature) or linear",
                 self.method.key()
             );
         }

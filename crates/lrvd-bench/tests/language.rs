@@ -39,6 +39,7 @@ fn options(dir: &Path, out: &str) -> TrainOptions {
         device: "cpu".to_owned(),
         out: dir.join(out),
         resume: false,
+        baseline: true,
         strict: false,
     }
 }

@@ -27,6 +27,7 @@ pub mod adalora;
 pub mod baselines;
 pub mod error;
 pub mod kl;
+pub mod lbfgs;
 pub mod linalg;
 pub mod metrics;
 pub mod moments;

@@ -317,11 +317,11 @@ impl TrainSettings {
     pub(super) fn description(&self, step: usize, checkpoint: CheckpointChoice) -> Description {
         let (base, run) = (self.base(), self.run(step, checkpoint));
         let RowSettings { columns, layout, pairs, goal, .. } = &self.rows;
-        let Config { base_precision, pooling, prediction_draws, .. } = self.experiment;
+        let Config { base_precision, prediction_draws, .. } = self.experiment;
         Description {
             columns: columns.clone(),
             base_precision,
-            pooling,
+            pooling: self.method.pooling(&self.experiment),
             pairs: (goal.answers != AnswerSpace::Tokens).then_some(*pairs),
             prediction_draws,
             ..Description::new(base, goal.clone(), layout.clone(), run)

@@ -244,6 +244,11 @@ impl Backbone {
         }
     }
 
+    /// What a regression on the frozen encoder reads: what the folder says of its embeddings, without it the mean over all tokens.
+    pub(crate) fn embedding_pooling(&self) -> Result<Pooling> {
+        Ok(Pooling::of_embedding(&self.location.folder)?.unwrap_or(Pooling::Mean))
+    }
+
     pub(crate) fn encoder_for(&self, what: &str) -> Result<&DebertaConfig> {
         match &self.architecture {
             Architecture::Deberta(config) => Ok(config),

@@ -66,7 +66,7 @@ impl Data {
             ),
             Self::Texts(_) => false,
         };
-        Facts { has_questions, model, steps: None }
+        Facts { has_questions, model, ..Facts::default() }
     }
 }
 

@@ -101,6 +101,12 @@ impl EvaluationWork {
         evaluations / (evaluations + self.steps as f64)
     }
 
+    /// Share of the run that one more forward pass of so many rows takes, beside evaluations of `evaluated` rows.
+    pub(crate) fn share_of_pass(self, rows: usize, evaluated: usize) -> f64 {
+        let others = (self.steps + evaluated * self.row) as f64;
+        rows as f64 / (rows as f64 + others)
+    }
+
     /// Most rows whose evaluations take a tenth of the run, though not fewer than [`FEWEST`](Self::FEWEST).
     pub(crate) fn rows(self, drawn_validation: bool) -> usize {
         let [drawn, own] = Self::FEWEST;

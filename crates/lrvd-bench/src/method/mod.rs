@@ -10,6 +10,7 @@ mod holdout;
 mod interval;
 mod label_thresholds;
 mod laplace;
+pub(crate) mod linear;
 pub mod lora_ensemble;
 mod lrvd;
 pub mod minibatch_weight;

@@ -4,11 +4,13 @@ use std::fmt;
 
 use anyhow::bail;
 use lrvd_burn::train::{Method, RankSearch};
+use lrvd_models::deberta::Pooling;
 use lrvd_models::AutoModel;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::c_lora::CLora;
 use super::laplace::Laplace;
+use super::linear::Linear;
 use super::lora_ensemble::LoraEnsemble;
 use super::noisy::{Alternating, Bbb};
 use super::point::{Map, McDropout};
@@ -45,6 +47,8 @@ pub struct Can {
     pub prunes: bool,
     pub budget: bool,
     pub post_hoc: bool,
+    /// It takes optimizer steps; without them it is fitted to the features of the frozen encoder, with its temperature.
+    pub steps: bool,
     /// `true` if other answers than the trained ones can be read; not with a fit to those, such as a curvature of the head's rows.
     pub other_answers: bool,
     /// Share of the training examples that is kept out of training for it, without a temperature ([`Holdout`](super::Holdout)).
@@ -60,10 +64,13 @@ impl Can {
         prunes: false,
         budget: false,
         post_hoc: false,
+        steps: true,
         other_answers: true,
         holdout: |_| 0.0,
     };
     const PLAIN: Self = Self { saved: true, ..Self::NONE };
+    /// Fitted to features at once.
+    const FROZEN: Self = Self { steps: false, ..Self::PLAIN };
     /// Answers with draws of a noise that adapter files do not hold.
     const DRAWS: Self = Self { draws: true, ..Self::NONE };
     const LRVD: Self = Self { posterior: true, draws: true, prunes: true, ..Self::PLAIN };
@@ -202,6 +209,9 @@ methods! {
     "LRVD-ARD", "lrvd-ard", LowRank, any(lrvd::ard), Can::LRVD,
         "BayesLoRA under a Gaussian prior whose scale per rank direction is learnt",
         "MacKay 1995";
+    "Linear", "linear", Point, classifier(Linear::new), Can::FROZEN,
+        "regression on features of the frozen encoder, in seconds, with its temperature",
+        "Cox 1966";
 }
 
 /// Suffix of a name for temperature scaling.
@@ -295,7 +305,10 @@ impl MethodName {
 
     /// Quantities that the method learns.
     pub fn learns(self) -> &'static str {
-        let Can { prunes, draws, .. } = self.can();
+        let Can { prunes, draws, steps, .. } = self.can();
+        if !steps {
+            return "the head";
+        }
         match (self.entry().family, prunes) {
             (Family::Point, true) => "weights, ranks",
             (Family::Point | Family::Other, _) => "weights",
@@ -315,11 +328,31 @@ impl MethodName {
     }
 
     pub fn build(self, config: &Config, rank: RankRequest) -> Result<Box<DynMethod>> {
+        self.check_temperature()?;
         match self.entry().form {
             MethodForm::Single { new, .. } => new(config, rank),
             MethodForm::Ensemble { .. } => {
                 bail!("{} is made of runs of another method: use `lrvd bench`", self.name())
             }
+        }
+    }
+
+    /// Rejects a temperature on top of a method that fits its temperature itself.
+    pub(crate) fn check_temperature(self) -> Result<()> {
+        if self.tempered && !self.can().steps {
+            let key = self.entry().key;
+            bail!(
+                "`{key}` fits its temperature without rows that are held out: leave out `+ts` (`--method {key}`)"
+            );
+        }
+        Ok(())
+    }
+
+    /// Input of the head: that of the settings, without the pooler of a method that could not train it.
+    pub(crate) fn pooling(self, config: &Config) -> Pooling {
+        match config.pooling {
+            Pooling::First if !self.can().steps => Pooling::FirstToken,
+            pooling => pooling,
         }
     }
 
@@ -330,7 +363,7 @@ impl MethodName {
 
     /// `true` if it learns several labels of a row: its loss is the likelihood of any targets.
     pub fn is_for_labels(self) -> bool {
-        matches!(self.entry().form, MethodForm::Single { language: true, .. })
+        matches!(self.entry().form, MethodForm::Single { language: true, .. }) || !self.can().steps
     }
 
     /// The statistic at or above which a direction is noise and removed, where ranks are cut by it.
@@ -400,7 +433,8 @@ mod tests {
                 let can = name.can();
                 let built = name.build(&config, RankRequest::Initial);
                 let Ok(method) = built else {
-                    assert!(matches!(name.entry().form, MethodForm::Ensemble { .. }), "{name}");
+                    let is_ensemble = matches!(name.entry().form, MethodForm::Ensemble { .. });
+                    assert!(is_ensemble || (name.is_tempered() && !can.steps), "{name}");
                     continue;
                 };
                 let setup = method.setup(&config.training(1)).unwrap();

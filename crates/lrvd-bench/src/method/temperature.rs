@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 use burn::module::Module;
 use lrvd_burn::parameters::values;
-use lrvd_burn::train::{Fitting, Prediction, Targets};
+use lrvd_burn::train::{CrossFitted, Fitting, Prediction, Targets};
 use lrvd_core::baselines::shrunk_temperature;
 use lrvd_core::baselines::temperature::FEWEST_ROWS;
 use lrvd_core::metrics::{log_softmax, mean_probability};
@@ -26,9 +26,12 @@ use crate::error::Burn;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Temperatures {
-    /// Rows that were held out of training for them; 0 of a method that fits none.
+    /// Rows that they are fitted to; 0 of a method that fits none.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub rows: usize,
+    /// Fits that answered these rows, each without its part of them; 0 of rows that were held out of training.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub folds: usize,
     /// Temperature by number of draws; none of too few rows.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub by_draws: BTreeMap<usize, f64>,
@@ -61,7 +64,7 @@ impl Temperatures {
         };
         let mut by_draws = BTreeMap::new();
         if rows < FEWEST_ROWS {
-            return Ok(Self { rows, by_draws });
+            return Ok(Self { rows, by_draws, ..Self::default() });
         }
         let model = model.clone().valid();
         let inputs = data.inputs(data.holdout);
@@ -74,7 +77,7 @@ impl Temperatures {
             let found = fitted(logits, &shares)?;
             by_draws.extend(found.map(|temperature| (draws, temperature)));
         }
-        Ok(Self { rows, by_draws })
+        Ok(Self { rows, by_draws, ..Self::default() })
     }
 
     /// Description of the temperatures; `None` for a method that fits none.
@@ -88,7 +91,11 @@ impl Temperatures {
             draws => format!("{t:.3} of {draws} draws"),
         };
         let all: Vec<String> = self.by_draws.iter().map(each).collect();
-        let rows = format!("{} held-out row{}", self.rows, if self.rows == 1 { "" } else { "s" });
+        let rows = if self.rows == 1 { "row" } else { "rows" };
+        let rows = match self.folds {
+            0 => format!("{} held-out {rows}", self.rows),
+            folds => format!("{} {rows} that a fit without their fold answered ({folds} folds)", self.rows),
+        };
         Some(if all.is_empty() {
             format!("not calibrated: {rows}, and a temperature needs {FEWEST_ROWS}")
         } else {
@@ -110,6 +117,12 @@ impl Temperatures {
         let rows = (self.rows > 0).then(|| ("temperature-rows".to_owned(), self.rows as f64));
         let each = self.by_draws.iter().map(|(draws, &t)| (format!("temperature-k{draws}"), t));
         rows.into_iter().chain(each)
+    }
+}
+
+impl From<CrossFitted> for Temperatures {
+    fn from(CrossFitted { temperature, rows, folds }: CrossFitted) -> Self {
+        Self { rows, folds, by_draws: temperature.map(|own| (0, own)).into_iter().collect() }
     }
 }
 
@@ -166,9 +179,13 @@ mod tests {
         let few = Temperatures { rows: 10, ..Temperatures::default() };
         let words = "not calibrated: 10 held-out rows, and a temperature needs 20";
         assert_eq!(few.describe().as_deref(), Some(words));
-        let fitted = Temperatures { rows: 62, by_draws: [(0, 1.25), (10, 1.0625)].into() };
+        let by_draws = [(0, 1.25), (10, 1.0625)].into();
+        let fitted = Temperatures { rows: 62, by_draws, ..Temperatures::default() };
         let words = "temperature 1.250, 1.062 of 10 draws, fitted to 62 held-out rows";
         assert_eq!(fitted.describe().as_deref(), Some(words));
+        let own = CrossFitted { temperature: Some(1.02), rows: 90, folds: 5 };
+        let words = "temperature 1.020, fitted to 90 rows that a fit without their fold answered (5 folds)";
+        assert_eq!(Temperatures::from(own).describe().as_deref(), Some(words));
         assert_eq!(Temperatures::default().describe(), None);
         let text = serde_json::to_string(&few).unwrap();
         assert_eq!(text, r#"{"rows":10}"#);
@@ -180,7 +197,8 @@ mod tests {
         // Two members, of which each bars the third answer.
         let values = vec![1.0, 0.5, -1e6, 0.0, 2.0, -1e6];
         let logits = Prediction::new(values, 1, 3);
-        let hot = Temperatures { rows: 50, by_draws: [(0, 100.0)].into() };
+        let hot =
+            Temperatures { rows: 50, by_draws: [(0, 100.0)].into(), ..Temperatures::default() };
         let soft = hot.soften(logits, 0).unwrap().classes().unwrap().remove(0).probabilities;
         assert!(soft[2] == 0.0 && soft[0] > 0.49 && soft[1] > 0.49, "{soft:?}");
     }

@@ -99,7 +99,7 @@ impl Method<AutoModel> for Tfb {
             add_noise(model, level)?;
         }
         let values = [("noise-std".to_owned(), found.unwrap_or(0.0))].into();
-        Ok(Fitted { values, stored: 1 })
+        Ok(Fitted { values, stored: 1, ..Fitted::default() })
     }
 }
 

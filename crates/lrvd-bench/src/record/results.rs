@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::classes::ClassReport;
 use super::real;
+use crate::text::decimals;
 
 pub const SCHEMA_VERSION: u32 = 5;
 
@@ -163,8 +164,62 @@ pub struct RunRecord {
     /// Scores of every class of the kept model on the validation rows at the posterior mean, of `lrvd train`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub classes: Option<ClassReport>,
+    /// The regression on the frozen encoder beside it, of a run of `lrvd train` for which it was fitted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub baseline: Option<BaselineRecord>,
     /// By set and number of posterior draws.
     pub ood: BTreeMap<String, BTreeMap<u32, OodRecord>>,
+}
+
+/// A regression on features of the frozen encoder, and the adapter of the run beside it on the same validation rows.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BaselineRecord {
+    /// Rows that it was fitted to: those that the run trained on and those that it held out.
+    pub train_rows: u64,
+    /// Validation rows that both answered.
+    pub rows: u64,
+    /// Accuracy of the regression, a fraction.
+    pub accuracy: f64,
+    /// Its negative log-likelihood under its temperature, nats per row.
+    #[serde(with = "real")]
+    pub nll: Option<f64>,
+    /// Weight of `‖W‖²/2`, chosen by cross-validation.
+    pub strength: f64,
+    /// Temperature of its answers; null of too few rows.
+    #[serde(with = "real")]
+    pub temperature: Option<f64>,
+    /// Accuracy of the adapter at the mean less that of the regression.
+    pub difference: f64,
+    /// Standard error of the difference, paired by row; null of one row.
+    #[serde(with = "real")]
+    pub error: Option<f64>,
+    pub seconds: f64,
+}
+
+impl BaselineRecord {
+    /// One line, and where the rows do not show that the adapter is better the method that fits the regression alone.
+    pub fn describe(&self) -> String {
+        let Self { rows, accuracy, difference, .. } = *self;
+        // A share without the zero before its point.
+        let share = |value: f64| decimals(value, 3).replacen("0.", ".", 1);
+        let sign = if difference > 0.0 { "+" } else { "" };
+        let error = self.error.map_or_else(String::new, |error| format!(" ± {}", share(error)));
+        let verdict = if difference <= 0.0 {
+            "; the adapter is not better on these rows: `--method linear` fits the regression alone, in seconds"
+        } else if self.error.is_none_or(|error| difference <= 2.0 * error) {
+            "; these rows do not show that the adapter is better: `--method linear` fits the regression alone, in seconds"
+        } else {
+            ""
+        };
+        format!(
+            "frozen encoder + regression: {}, this adapter: {} (difference {sign}{}{error}), accuracy on {rows} validation \
+             rows{verdict}",
+            share(accuracy),
+            share(accuracy + difference),
+            share(difference),
+        )
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -27,6 +27,7 @@ pub(crate) fn six_tasks() -> Results {
         results.data.insert(task.to_owned(), data.clone());
         results.runs.extend(obqa.iter().map(|run| RunRecord {
             task: task.to_owned(),
+            baseline: None,
             ood: BTreeMap::new(),
             ..run.clone()
         }));

@@ -1,5 +1,6 @@
 //! One run: a fresh start or a checkpoint, the loop of [`lrvd_burn::train`], the record, the folder.
 
+mod baseline;
 mod folder;
 mod numbered;
 mod outcome;

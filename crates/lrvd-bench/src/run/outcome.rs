@@ -84,6 +84,10 @@ pub(super) fn record(
     let ranks = state.ranks();
     state.compact();
     let fitted = context.fitted(|data| method.finish(&mut state.model, data))?;
+    // What a method without steps does here is its training.
+    let frozen_seconds =
+        if name.can().steps { 0.0 } else { begun.elapsed().as_secs_f64() };
+    state.journal.train_seconds += frozen_seconds;
     let draws = name.draws(context.config);
     let tempered = |model: &AutoModel| {
         if !name.is_tempered() {
@@ -91,7 +95,11 @@ pub(super) fn record(
         }
         context.fitted(|data| Temperatures::fit(&**method, model, data, &draws))
     };
-    let (temperatures, mut kept) = (tempered(&state.model)?, None::<Best>);
+    let temperatures = match fitted.temperature {
+        Some(own) => own.into(),
+        None => tempered(&state.model)?,
+    };
+    let mut kept = None;
     let answering = (&**method, &temperatures);
     let (path, removed) = (folder.join(LAST_PREDICTIONS), &state.journal.removed);
     let last = Candidate { model: &state.model, step: state.done, ranks, removed };
@@ -120,7 +128,8 @@ pub(super) fn record(
     let counts = trainable_counts(&state.model);
     let journal = std::mem::take(&mut state.journal);
     // Also of scores, which have no temperature.
-    let stored = if name.is_tempered() { temperatures.by_draws.len().max(1) } else { 0 };
+    let has_temperature = name.is_tempered() || fitted.temperature.is_some();
+    let stored = if has_temperature { temperatures.by_draws.len().max(1) } else { 0 };
     let record = RunRecord {
         task: context.task.goal.name.clone(),
         method: name.name(),
@@ -136,7 +145,7 @@ pub(super) fn record(
             candidates: journal.candidates as u64,
         },
         train_seconds: journal.train_seconds,
-        evaluate_seconds: journal.evaluate_seconds + begun.elapsed().as_secs_f64(),
+        evaluate_seconds: journal.evaluate_seconds + begun.elapsed().as_secs_f64() - frozen_seconds,
         peak_memory_bytes: context.memory.bytes(),
         start_memory_bytes: context.memory.start,
         trainable_parameters: ParameterCounts {
@@ -154,6 +163,7 @@ pub(super) fn record(
         rank_events: journal.rank_events,
         choice: journal.choice,
         classes: None,
+        baseline: None,
         ood: BTreeMap::new(),
     };
     Ok(Finished { record, answers, temperatures, best: kept })

@@ -27,6 +27,7 @@ use crate::error::{Burn, Error, Kind, Result, kind_of};
 use crate::eval::{PeakMemory, RunContext};
 use crate::io::{JsonLayout, write_json};
 use crate::memory::{PlannedMemory, Sizes};
+use crate::method::linear::without_adapters;
 use crate::method::{DynMethod, FittedRows, Holdout, MethodName, RankRequest};
 use crate::progress::Event;
 use crate::record::{RankBudget, RunRecord};
@@ -49,7 +50,7 @@ pub(crate) const NO_CASCADE: &str = "`cascade` compares the two most probable cl
 pub type RunState = train::Run<AutoModel, DynMethod>;
 
 pub(crate) struct Run<'a> {
-    start: RunStart<'a>,
+    pub(super) start: RunStart<'a>,
     task: Cow<'a, PreparedTask>,
     fitted: FittedRows,
     memory: PeakMemory,
@@ -75,11 +76,18 @@ impl RunStart<'_> {
     }
 
     pub(crate) fn load(&self) -> Result<AutoModel> {
-        let Self { config, backbone, task, seed, device, .. } = *self;
+        let Self { config, backbone, task, method, seed, device, .. } = *self;
         let precision = backbone.stored_as(config.base_precision)?;
         let dropout = config.backbone_dropout;
-        let pooling = config.pooling;
+        let pooling = method.pooling(config);
         let head = backbone.head_of(config, &task.goal)?;
+        if !method.can().steps {
+            let key = method.key();
+            backbone.encoder_for(&format!("`--method {key}`"))?;
+            if matches!(head, Head::Kept(_)) {
+                bail!("`--keep-head` keeps a classifier, and `--method {key}` fits a new one: leave out either");
+            }
+        }
         let (mut model, _) =
             load_model(backbone, task, (pooling, &head), dropout, seed, device, precision)?;
         if matches!(head, Head::Kept(_)) {
@@ -107,6 +115,7 @@ impl RunStart<'_> {
             Some(search) => run.searching(search)?,
             None => run,
         };
+        let run = if self.method.can().steps { run } else { frozen(run) };
         self.check_policy(&run.state.model, &*run.method)?;
         Ok(run)
     }
@@ -138,6 +147,12 @@ impl RunStart<'_> {
         }
         Ok(())
     }
+}
+
+/// `run` without adapters, of which none is trained.
+fn frozen(mut run: RunState) -> RunState {
+    without_adapters(&mut run.state.model);
+    run
 }
 
 impl<'a> Run<'a> {
@@ -205,7 +220,7 @@ impl<'a> Run<'a> {
     pub(crate) fn memory(&self) -> Result<(usize, PlannedMemory)> {
         let RunStart { config, backbone, method, .. } = self.start;
         let sizes = Sizes::new(&backbone.architecture, config);
-        let trained = sizes.trained(method, None)?;
+        let trained = if method.can().steps { sizes.trained(method, None)? } else { 0 };
         // A later run of a process takes the pages that an earlier one has left.
         let resident = self.memory.start.filter(|_| self.position == (1, 1)).unwrap_or(0);
         let PreparedTask { train, validation, .. } = &*self.task;
@@ -243,11 +258,14 @@ impl<'a> Run<'a> {
         let &RunPlace { out, folder, ref budget, layout } = place;
         let checkpoints = Checkpoints::open(folder.join(CHECKPOINT_DIR))?;
         let ((index, runs), label) = (self.position, self.label.clone());
-        let (steps, done) = (begun.steps(), begun.state.done);
+        let takes_steps = self.start.method.can().steps;
+        let (steps, done) = (if takes_steps { begun.steps() } else { 0 }, begun.state.done);
         sink(&Event::RunStarted { index, runs, label, steps, done });
-        let ended = fit(&self.context(), &mut begun, Some(&checkpoints), self.stop, sink)?;
-        if ended == Outcome::Stopped {
-            return Ok(None);
+        if takes_steps {
+            let ended = fit(&self.context(), &mut begun, Some(&checkpoints), self.stop, sink)?;
+            if ended == Outcome::Stopped {
+                return Ok(None);
+            }
         }
         still_there(out)?;
         let (total, mut trained) = (self.answers(&begun), begun);
@@ -295,6 +313,9 @@ impl<'a> Run<'a> {
         let draws = method.draws(config);
         let (all, most) = (1 + draws.iter().sum::<usize>(), 1 + draws.iter().max().unwrap_or(&0));
         let validation = self.task.validation.len();
+        if !method.can().steps {
+            return self.task.train.len() + validation;
+        }
         if method.can().post_hoc {
             return (validation + self.fitted.of(&self.task).len()) * all;
         }

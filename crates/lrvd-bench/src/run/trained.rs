@@ -22,7 +22,10 @@ pub(crate) fn trained(model: &impl NamedModule) -> String {
         }
     });
     whole.dedup();
-    let mut parts = vec![format!("{} values in adapters of {}", counts.adapter, named(&adapted))];
+    let mut parts = Vec::new();
+    if !adapted.is_empty() || whole.is_empty() {
+        parts.push(format!("{} values in adapters of {}", counts.adapter, named(&adapted)));
+    }
     if counts.posterior > 0 {
         parts.push(format!("{} in their posterior", counts.posterior));
     }

@@ -30,6 +30,8 @@ pub struct Facts<'a> {
     pub model: Option<&'a dyn ModelFacts>,
     /// Steps of the passes over the training rows that the run is to take, in place of a number of steps.
     pub steps: Option<usize>,
+    /// Input of the head in place of the model's own.
+    pub pooling: Option<Pooling>,
 }
 
 /// Settings of a run, checked, with the origin of each.
@@ -73,7 +75,8 @@ impl Layers {
                 self.put("max_length", model.question_length().into(), Origin::Model);
             }
             if !self.is_given("pooling") {
-                let pooling = serde_json::to_value(model.pooling()).unwrap_or_default();
+                let pooling = facts.pooling.unwrap_or_else(|| model.pooling());
+                let pooling = serde_json::to_value(pooling).unwrap_or_default();
                 self.put("pooling", pooling, Origin::Model);
             }
             let targets = serde_json::from_value(self.document["target_modules"].clone());
@@ -134,7 +137,7 @@ mod tests {
 
     #[test]
     fn facts_decide_what_is_not_set_and_every_value_has_an_origin() {
-        let facts = Facts { has_questions: true, model: Some(&Facts40), steps: None };
+        let facts = Facts { has_questions: true, model: Some(&Facts40), ..Facts::default() };
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("run.toml");
         std::fs::write(&file, "batch_size = 7\nsteps = 30\n[prune]\nmin_rank = 2\n").unwrap();

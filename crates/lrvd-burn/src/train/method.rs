@@ -146,6 +146,19 @@ pub struct Fitted {
     pub values: BTreeMap<String, f64>,
     /// Numbers that are kept for prediction beside the trained parameters of the model.
     pub stored: usize,
+    /// Temperature of a method that fits one without rows that were held out.
+    pub temperature: Option<CrossFitted>,
+}
+
+/// Temperature that was fitted to answers to training rows, each by a fit that had left out the row.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CrossFitted {
+    /// The temperature; `None` of too few rows.
+    pub temperature: Option<f64>,
+    /// Rows that it was fitted to.
+    pub rows: usize,
+    /// Fits that answered them, of which each had left out one part.
+    pub folds: usize,
 }
 
 /// Position, sizes and pass of a step, for weights and schedules.

@@ -35,7 +35,7 @@ pub use data::{Batch, Examples, Model, Rows, Subset, Targets, negative_log_likel
 pub use fit::Outcome;
 pub use lora::{AdaLora, Lora};
 pub use method::{
-    Fitted, Fitting, Method, MethodState, Setup, StepContext, StepState, UpdatePhase,
+    CrossFitted, Fitted, Fitting, Method, MethodState, Setup, StepContext, StepState, UpdatePhase,
 };
 pub use order::{
     Bucketing, LastBatch, OrderConfig, OrderState, Ordered, evaluation_batches, restore_order,

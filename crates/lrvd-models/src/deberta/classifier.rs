@@ -1,4 +1,4 @@
-//! Sequence classification and regression on the first token, or on the mean over all.
+//! Sequence classification and regression on the first token, with or without a pooler, or on the mean over all.
 
 use burn::module::Module;
 use burn::tensor::{Device, Tensor};
@@ -10,7 +10,7 @@ use lrvd_burn::sampling::Pass;
 use lrvd_core::noise::{NoiseKey, module_id};
 
 use super::activation::Activation;
-use super::config::DebertaConfig;
+use super::config::{DebertaConfig, Pooling};
 use super::encoder::DebertaEncoder;
 use super::layer::dropped;
 use crate::batch::TokenBatch;
@@ -20,8 +20,9 @@ use crate::source::{Loaded, Precision, WeightSource, check_depth};
 /// An encoder and its head, which reads the first token or the mean over all tokens of the last hidden state `h`.
 ///
 /// ```text
-/// first   logits = classifier(dropout(pooled))   pooled = act(pooler(dropout(h_0)))
-/// mean    logits = classifier(dropout(pooled))   pooled = Σ_t mask_t · h_t / Σ_t mask_t
+/// first         logits = classifier(dropout(pooled))   pooled = act(pooler(dropout(h_0)))
+/// first-token   logits = classifier(dropout(pooled))   pooled = h_0
+/// mean          logits = classifier(dropout(pooled))   pooled = Σ_t mask_t · h_t / Σ_t mask_t
 /// ```
 ///
 /// `act` is GELU in a DeBERTa, ReLU in a DistilBERT and tanh in every other [family](super::Family); BERT and DistilBERT have
@@ -37,8 +38,10 @@ use crate::source::{Loaded, Precision, WeightSource, check_depth};
 pub struct DebertaClassifier {
     /// The encoder.
     pub encoder: DebertaEncoder,
-    /// None with the mean.
+    /// Only with [`Pooling::First`].
     pooler: Option<Named<AdaptedLinear>>,
+    #[module(skip)]
+    pooling: Pooling,
     #[module(skip)]
     activation: Activation,
     classifier: Named<AdaptedLinear>,
@@ -64,6 +67,7 @@ impl DebertaClassifier {
             encoder,
             pooler: (config.pooling.is_first())
                 .then(|| source.head(pooler, Group::Pooler, [d, d], true, std)),
+            pooling: config.pooling,
             activation: config.family.spec().head_activation,
             classifier: source.head(classifier, Group::Head, [d, config.num_labels()], true, std),
             pooler_dropout: config.pooler_dropout,
@@ -133,9 +137,9 @@ impl DebertaClassifier {
 
     /// Rows of the last hidden state that the head reads.
     fn states(&self, input: &TokenBatch, pass: &Pass) -> Tensor<3> {
-        match self.pooler {
-            Some(_) => self.encoder.first_token(input, pass),
-            None => self.encoder.forward(input, pass),
+        match self.pooling {
+            Pooling::First | Pooling::FirstToken => self.encoder.first_token(input, pass),
+            Pooling::Mean => self.encoder.forward(input, pass),
         }
     }
 
@@ -154,6 +158,7 @@ impl DebertaClassifier {
                 let first = dropped(hidden.narrow(1, 0, 1), self.pooler_dropout, key("pooler"));
                 self.activation.apply(pooler.forward_with(first, pass))
             }
+            None if self.pooling == Pooling::FirstToken => hidden.narrow(1, 0, 1),
             None => {
                 let weights = input.mask.clone() / input.mask.clone().sum_dim(1);
                 let weights = pass.repeated(weights, hidden.dims()[0]);

@@ -58,6 +58,8 @@ pub enum Pooling {
     /// The first token, through the pooler.
     #[default]
     First,
+    /// The first token, without a pooler.
+    FirstToken,
     /// The mean over all tokens but padding, without a pooler.
     Mean,
 }
@@ -68,17 +70,25 @@ impl Pooling {
 
     /// The mean, if the [file](Self::FILE) in `folder` says so; else the first token.
     pub fn of_folder(folder: &Path) -> Result<Self> {
+        Ok(match Self::of_embedding(folder)? {
+            Some(Self::Mean) => Self::Mean,
+            _ => Self::First,
+        })
+    }
+
+    /// Pooling of the folder's embeddings: the mean or the first token, as its [file](Self::FILE) says; `None` without the file.
+    pub fn of_embedding(folder: &Path) -> Result<Option<Self>> {
         let file = folder.join(Self::FILE);
         if !is_file(&file)? {
-            return Ok(Self::First);
+            return Ok(None);
         }
         let json = JsonObject::open(&file)?;
         let flag = json.get("pooling_mode_mean_tokens").and_then(Value::as_bool);
         let is_mean = flag.unwrap_or_else(|| json.get("pooling_mode").is_some_and(|v| v == "mean"));
-        Ok(if is_mean { Self::Mean } else { Self::First })
+        Ok(Some(if is_mean { Self::Mean } else { Self::FirstToken }))
     }
 
-    /// `true` for the default, for `skip_serializing_if`.
+    /// `true` for the default, which has a pooler; also for `skip_serializing_if`.
     #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
     pub fn is_first(&self) -> bool {
         *self == Self::First

@@ -146,7 +146,7 @@ impl Method<AutoModel> for Laplace {
         let stored = 1 + entries.sum::<usize>();
         self.fit = Some(Fit { curvatures, prior_precision });
         let values = [("prior-precision".to_owned(), prior_precision)].into();
-        Ok(Fitted { values, stored })
+        Ok(Fitted { values, stored, ..Fitted::default() })
     }
 }
 
