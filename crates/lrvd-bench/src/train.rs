@@ -361,9 +361,10 @@ impl TrainOptions {
         if !self.method.can().steps {
             let place = format!("a run of `{}`, which takes no steps", self.method.key());
             let is_given = |origin: Origin| matches!(origin, Origin::File | Origin::Option);
-            let given = resolved.settings.iter().filter(|(key, _, origin)| {
-                is_given(*origin) && !SETTINGS.contains(&key.as_str())
-            });
+            let given = resolved
+                .settings
+                .iter()
+                .filter(|(key, _, origin)| is_given(*origin) && !SETTINGS.contains(&key.as_str()));
             let names: Vec<&String> = given.map(|(key, ..)| key).collect();
             unused.add_names("setting", &names, &place);
             if self.epochs.is_some() {

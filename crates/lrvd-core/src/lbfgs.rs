@@ -196,7 +196,10 @@ mod tests {
     fn stretched(at: &[f64]) -> Evaluation {
         let of = |i: usize, x: f64| 10.0_f64.powf(i as f64 / 2.0) * x;
         let value = at.iter().enumerate().map(|(i, &x)| 0.5 * of(i, x) * x - x).sum();
-        Evaluation { value, gradient: at.iter().enumerate().map(|(i, &x)| of(i, x) - 1.0).collect() }
+        Evaluation {
+            value,
+            gradient: at.iter().enumerate().map(|(i, &x)| of(i, x) - 1.0).collect(),
+        }
     }
 
     #[test]
@@ -228,7 +231,10 @@ mod tests {
         // x − ln x, which is not defined below 0: least at 1.
         let barrier: Function = |at| {
             let x = at[0];
-            Evaluation { value: if x > 0.0 { x - x.ln() } else { f64::NAN }, gradient: vec![1.0 - 1.0 / x] }
+            Evaluation {
+                value: if x > 0.0 { x - x.ln() } else { f64::NAN },
+                gradient: vec![1.0 - 1.0 / x],
+            }
         };
         let found = minimum(barrier, &[9.0], 1e-9, 100);
         assert!((found.at[0] - 1.0).abs() < 1e-8, "{found:?}");

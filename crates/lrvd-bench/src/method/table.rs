@@ -4,8 +4,8 @@ use std::fmt;
 
 use anyhow::bail;
 use lrvd_burn::train::{Method, RankSearch};
-use lrvd_models::deberta::Pooling;
 use lrvd_models::AutoModel;
+use lrvd_models::deberta::Pooling;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::c_lora::CLora;

@@ -94,7 +94,10 @@ impl Temperatures {
         let rows = if self.rows == 1 { "row" } else { "rows" };
         let rows = match self.folds {
             0 => format!("{} held-out {rows}", self.rows),
-            folds => format!("{} {rows} that a fit without their fold answered ({folds} folds)", self.rows),
+            folds => format!(
+                "{} {rows} that a fit without their fold answered ({folds} folds)",
+                self.rows
+            ),
         };
         Some(if all.is_empty() {
             format!("not calibrated: {rows}, and a temperature needs {FEWEST_ROWS}")
@@ -184,7 +187,8 @@ mod tests {
         let words = "temperature 1.250, 1.062 of 10 draws, fitted to 62 held-out rows";
         assert_eq!(fitted.describe().as_deref(), Some(words));
         let own = CrossFitted { temperature: Some(1.02), rows: 90, folds: 5 };
-        let words = "temperature 1.020, fitted to 90 rows that a fit without their fold answered (5 folds)";
+        let words =
+            "temperature 1.020, fitted to 90 rows that a fit without their fold answered (5 folds)";
         assert_eq!(Temperatures::from(own).describe().as_deref(), Some(words));
         assert_eq!(Temperatures::default().describe(), None);
         let text = serde_json::to_string(&few).unwrap();

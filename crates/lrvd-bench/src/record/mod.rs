@@ -13,8 +13,8 @@ pub(crate) mod sample;
 pub use classes::{AverageRecord, ClassRecord, ClassReport, ConfusedRecord};
 pub use lrvd_burn::train::{RankCause, RankEvent};
 pub use results::{
-    BaselineRecord, BinRecord, CheckpointRecord, Checkpoints, DataFile, DataOrigin, EnergyAuc, EnergyRecord,
-    EvalPoint, Metrics, ModelRecord, OodRecord, ParameterCounts, PredictionLine, RankBudget,
-    RankLine, Reliability, Results, RunRecord, RunStatus, SCHEMA_VERSION, SelectiveRecord,
-    SelectiveTarget, SplitRecord, StatisticRecord, TaskData, Tool,
+    BaselineRecord, BinRecord, CheckpointRecord, Checkpoints, DataFile, DataOrigin, EnergyAuc,
+    EnergyRecord, EvalPoint, Metrics, ModelRecord, OodRecord, ParameterCounts, PredictionLine,
+    RankBudget, RankLine, Reliability, Results, RunRecord, RunStatus, SCHEMA_VERSION,
+    SelectiveRecord, SelectiveTarget, SplitRecord, StatisticRecord, TaskData, Tool,
 };

@@ -37,7 +37,11 @@ impl Run<'_> {
     /// and compares its answers to the validation rows with the adapter's `own`.
     ///
     /// It has a separate model and separate random numbers: nothing of the run depends on it.
-    pub(crate) fn baseline(&self, context: &RunContext<'_>, own: &Scored) -> Result<BaselineRecord> {
+    pub(crate) fn baseline(
+        &self,
+        context: &RunContext<'_>,
+        own: &Scored,
+    ) -> Result<BaselineRecord> {
         let begun = Instant::now();
         let RunStart { config, backbone, seed, device, .. } = self.start;
         let task = self.task();

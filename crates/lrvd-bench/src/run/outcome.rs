@@ -85,8 +85,7 @@ pub(super) fn record(
     state.compact();
     let fitted = context.fitted(|data| method.finish(&mut state.model, data))?;
     // What a method without steps does here is its training.
-    let frozen_seconds =
-        if name.can().steps { 0.0 } else { begun.elapsed().as_secs_f64() };
+    let frozen_seconds = if name.can().steps { 0.0 } else { begun.elapsed().as_secs_f64() };
     state.journal.train_seconds += frozen_seconds;
     let draws = name.draws(context.config);
     let tempered = |model: &AutoModel| {

@@ -85,7 +85,9 @@ impl RunStart<'_> {
             let key = method.key();
             backbone.encoder_for(&format!("`--method {key}`"))?;
             if matches!(head, Head::Kept(_)) {
-                bail!("`--keep-head` keeps a classifier, and `--method {key}` fits a new one: leave out either");
+                bail!(
+                    "`--keep-head` keeps a classifier, and `--method {key}` fits a new one: leave out either"
+                );
             }
         }
         let (mut model, _) =

@@ -66,7 +66,12 @@ impl Method<AutoModel> for Linear {
         let inputs = data.inputs(data.train);
         let rows = rows(model, &inputs)?;
         let seed = inputs.draws.seed;
-        let found = Regression::fit(&rows, seed, &host(inputs.examples.input(&[0])?.ids.device()), inputs.watch)?;
+        let found = Regression::fit(
+            &rows,
+            seed,
+            &host(inputs.examples.input(&[0])?.ids.device()),
+            inputs.watch,
+        )?;
         set_head(model, &found);
         let temperature = cross_fitted(&rows, &found)?;
         let mut values = BTreeMap::from([("linear-strength".to_owned(), found.strength)]);
@@ -102,7 +107,9 @@ pub(crate) fn rows(model: &AutoModel, inputs: &Inputs<'_>) -> Burn<Rows> {
         Targets::Labels(present) => (Answers::Labels, present),
         Targets::Scores(scores) => (Answers::Score, scores),
         Targets::Tokens { .. } => {
-            return Err(Error::other("`linear` answers by classes, labels or a number, and these rows are texts"));
+            return Err(Error::other(
+                "`linear` answers by classes, labels or a number, and these rows are texts",
+            ));
         }
     };
     let [_, width] = expected.dims();
@@ -149,7 +156,9 @@ pub(crate) fn cross_fitted(rows: &Rows, found: &Regression) -> Burn<Option<Cross
     let expected = found.left_out.iter().flat_map(of);
     let (logits, width, shares) = match rows.answers {
         Answers::Score => return Ok(None),
-        Answers::Classes => (found.logits.clone(), rows.width, expected.copied().collect::<Vec<_>>()),
+        Answers::Classes => {
+            (found.logits.clone(), rows.width, expected.copied().collect::<Vec<_>>())
+        }
         // Every label of every row is a case of two classes, present and absent.
         Answers::Labels => (
             found.logits.iter().flat_map(|&z| [z, 0.0]).collect(),
@@ -158,7 +167,8 @@ pub(crate) fn cross_fitted(rows: &Rows, found: &Regression) -> Burn<Option<Cross
         ),
     };
     let count = found.left_out.len();
-    let temperature = (count > 0).then(|| shrunk_temperature(&logits, width, &shares)).transpose()?;
+    let temperature =
+        (count > 0).then(|| shrunk_temperature(&logits, width, &shares)).transpose()?;
     let own = CrossFitted { temperature: temperature.flatten(), rows: count, folds: found.folds };
     Ok(Some(own))
 }

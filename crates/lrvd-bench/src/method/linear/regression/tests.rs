@@ -5,17 +5,14 @@ use super::*;
 
 const COUNT: usize = 30;
 const WIDE: usize = 4;
-const CLASSES: [usize; COUNT] = [
-    2, 1, 1, 2, 2, 0, 1, 1, 2, 0, 1, 1, 1, 0, 2, 2, 0, 0, 2, 2, 0, 1, 1, 0, 0, 2, 2, 0, 0, 2,
-];
+const CLASSES: [usize; COUNT] =
+    [2, 1, 1, 2, 2, 0, 1, 1, 2, 0, 1, 1, 1, 0, 2, 2, 0, 0, 2, 2, 0, 1, 1, 0, 0, 2, 2, 0, 0, 2];
 /// Rows that have the first label, and the second.
 const PRESENT: [&str; 2] = ["001110001001010100111011111011", "110100010110101110100010000101"];
 
 /// `sin(1.7·(i + 1)·(j + 1)) + 0.3·j`, `[rows, 4]`.
 fn features() -> Vec<f64> {
-    let of = |i: usize, j: usize| {
-        (1.7 * (i + 1) as f64 * (j + 1) as f64).sin() + 0.3 * j as f64
-    };
+    let of = |i: usize, j: usize| (1.7 * (i + 1) as f64 * (j + 1) as f64).sin() + 0.3 * j as f64;
     (0..COUNT).flat_map(|i| (0..WIDE).map(move |j| of(i, j))).collect()
 }
 
@@ -71,7 +68,11 @@ fn coefficients_and_loss_are_those_of_scikit_learn() {
     near(&bias, &[-0.205_223_894_456, -0.941_038_403_897], 1e-6);
 
     let (weight, bias, _) = fit(Answers::Score);
-    near(&weight, &[0.954_934_779_927, -0.462_233_826_482, 0.748_028_144_637, 0.194_989_806_393], 1e-6);
+    near(
+        &weight,
+        &[0.954_934_779_927, -0.462_233_826_482, 0.748_028_144_637, 0.194_989_806_393],
+        1e-6,
+    );
     near(&bias, &[0.023_473_898_014], 1e-6);
 }
 
@@ -139,7 +140,8 @@ fn every_class_is_in_every_fit_of_the_cross_validation() {
 
 #[test]
 fn a_watch_ends_the_fit() {
-    let rows = Rows { answers: Answers::Score, expected: vec![1.0; 4], width: 1, features: vec![1.0; 4] };
+    let rows =
+        Rows { answers: Answers::Score, expected: vec![1.0; 4], width: 1, features: vec![1.0; 4] };
     let stops = |_: usize| false;
     let ended = Regression::fit(&rows, 1, &Device::flex(), Some(&stops));
     assert!(matches!(ended, Err(lrvd_burn::Error::Stopped)));
