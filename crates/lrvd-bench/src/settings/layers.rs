@@ -41,6 +41,11 @@ pub enum Origin {
 }
 
 impl Origin {
+    /// `true` for what a file or an option sets.
+    pub(super) const fn is_given(self) -> bool {
+        matches!(self, Self::File | Self::Option)
+    }
+
     /// Name in reports.
     pub const fn name(self) -> &'static str {
         match self {
@@ -119,7 +124,7 @@ impl Layers {
 
     /// `true` if a file or an option sets `key`.
     pub(super) fn is_given(&self, key: &str) -> bool {
-        matches!(self.origin(key), Origin::File | Origin::Option)
+        self.origin(key).is_given()
     }
 
     pub(super) fn origin(&self, key: &str) -> Origin {
@@ -219,17 +224,6 @@ impl Layers {
 }
 
 impl Config {
-    /// The settings as a file for `--config` of `training`, every one of them that has a value in them or in `base`, the
-    /// preset that the file is read over.
-    pub fn to_toml(&self, training: Training, base: &Self) -> Result<String> {
-        let mut all = self.document()?;
-        name_absent(&mut all, &base.document()?);
-        all[TASK] = training.name().into();
-        let table =
-            toml::Value::try_from(all).map_err(|error| unusable("preset", &self.preset, error))?;
-        toml::to_string(&table).map_err(|error| unusable("preset", &self.preset, error))
-    }
-
     /// What is otherwise in `self` than in `base`: key, value there, value here.
     pub fn changes(&self, base: &Self) -> Result<Vec<(String, Value, Value)>> {
         let mut changes = Vec::new();
@@ -240,16 +234,6 @@ impl Config {
 
 pub(super) fn pointer(key: &str) -> String {
     format!("/{}", key.replace('.', "/"))
-}
-
-/// `none` for what is absent and there in `base`, as the files have it; nothing for what is absent in both.
-fn name_absent(value: &mut Value, base: &Value) {
-    if let Value::Object(map) = value {
-        map.retain(|name, value| !(value.is_null() && base[name].is_null()));
-        map.iter_mut().for_each(|(name, value)| name_absent(value, &base[name]));
-    } else if value.is_null() {
-        *value = "none".into();
-    }
 }
 
 fn differing(key: &str, from: &Value, to: &Value, found: &mut Vec<(String, Value, Value)>) {
@@ -291,7 +275,7 @@ mod tests {
     use std::fmt::Write as _;
 
     use super::*;
-    use crate::settings::Preset;
+    use crate::settings::{Facts, Preset};
 
     #[test]
     fn what_is_written_is_read_again() {
@@ -312,8 +296,9 @@ mod tests {
             if preset == Preset::PaperGlue {
                 changed.assign("family=rank-variance").unwrap();
             }
-            let changed = changed.finish().unwrap();
+            let changed = changed.resolve(&Facts::default()).unwrap();
             let text = changed.to_toml(training, &base).unwrap();
+            let changed = changed.config;
             std::fs::write(&file, &text).unwrap();
             let again = Layers::new(None, None, Some(&file)).unwrap();
             assert_eq!(again.training, training);

@@ -2,14 +2,20 @@
 //!
 //! Every value records its [`Origin`]. `lrvd train`, `lrvd data check`, `lrvd config` and the suites resolve their settings here.
 
+use std::fmt::{Display, Write as _};
+
 use lrvd_models::deberta::Pooling;
 use serde_json::Value;
 
 use super::config::{CheckpointChoice, Config, field};
-use super::layers::{Layers, Origin, evaluate_every};
-use super::names::TargetModules;
+use super::layers::{Layers, Origin, TASK, evaluate_every, unusable};
+use super::names::{TargetModules, Training};
 use super::table::below;
 use crate::error::Result;
+
+/// Settings that follow from the model, the data or other settings where they are not given.
+pub(super) const FOLLOWING: [&str; 5] =
+    ["checkpoint", "evaluate_every", "max_length", "pooling", "target_modules"];
 
 /// Facts of a model that settings follow from.
 pub trait ModelFacts {
@@ -46,6 +52,39 @@ impl Resolved {
     /// Origin of the setting `key`.
     pub fn origin(&self, key: &str) -> Option<Origin> {
         self.settings.iter().find(|(known, ..)| known == key).map(|(.., origin)| *origin)
+    }
+
+    /// The settings as a file for `--config` of `training`, every one of them that has a value in them or in `base`, the
+    /// preset that the file is read over. Those that follow from what a run is of, and were not given, are comments.
+    pub fn to_toml(&self, training: Training, base: &Config) -> Result<String> {
+        let mut all = self.config.document()?;
+        name_absent(&mut all, &base.document()?);
+        all[TASK] = training.name().into();
+        let mut text = String::new();
+        for (key, value, origin) in &self.settings {
+            if FOLLOWING.contains(&&**key) && !origin.is_given() {
+                if text.is_empty() {
+                    text.push_str(
+                        "# The model, the data or another setting decides what is not set:\n",
+                    );
+                }
+                let _ = writeln!(text, "# {key} = {value} # {}", origin.name());
+                all.as_object_mut().map(|all| all.remove(key));
+            }
+        }
+        let unusable = |error: &dyn Display| unusable("preset", &self.config.preset, error);
+        let table = toml::Value::try_from(all).map_err(|error| unusable(&error))?;
+        Ok(text + &toml::to_string(&table).map_err(|error| unusable(&error))?)
+    }
+}
+
+/// `none` for what is absent and there in `base`, as the files have it; nothing for what is absent in both.
+fn name_absent(value: &mut Value, base: &Value) {
+    if let Value::Object(map) = value {
+        map.retain(|name, value| !(value.is_null() && base[name].is_null()));
+        map.iter_mut().for_each(|(name, value)| name_absent(value, &base[name]));
+    } else if value.is_null() {
+        *value = "none".into();
     }
 }
 
@@ -117,7 +156,7 @@ mod tests {
     use lrvd_models::deberta::ADAPTER_TARGETS;
 
     use super::*;
-    use crate::settings::{Preset, Training};
+    use crate::settings::Preset;
 
     struct Facts40;
 
@@ -164,6 +203,13 @@ mod tests {
             assert_eq!(found.origin(key), Some(origin), "{key}");
         }
         assert_eq!(found.origin("preset"), None);
+        let text = found.to_toml(layers.training, config).unwrap();
+        assert!(text.contains("\n# target_modules = [\"query\",\"value\"] # model\n"), "{text}");
+        std::fs::write(&file, text).unwrap();
+        let again =
+            Layers::new(None, None, Some(&file)).unwrap().resolve(&Facts::default()).unwrap();
+        assert_eq!(again.config.target_modules, TargetModules::names(ADAPTER_TARGETS));
+        assert_eq!((again.config.batch_size, again.config.checkpoint), (7, CheckpointChoice::Best));
         // A value that is set is used as it is, also if it is that of the preset.
         let names = ADAPTER_TARGETS.map(|name| format!("{name:?}")).join(",");
         layers.assign(&format!("target_modules=[{names}]")).unwrap();

@@ -7,12 +7,10 @@ use serde_json::{Value, json};
 use super::config::{Config, field};
 use super::layers::{Layers, TASK, pointer, unusable};
 use super::names::{Preset, Training};
-use super::resolve::Facts;
+use super::resolve::{FOLLOWING, Facts};
 use super::table::{Field, Setting as _, section};
 use crate::error::Result;
 
-/// The one setting that follows from another where it is not set.
-const DERIVED: &str = "evaluate_every";
 /// What only a settings file says.
 const FOR: Field = Field::new::<Training>(
     TASK,
@@ -36,7 +34,8 @@ pub fn schema() -> Result<Value> {
     };
     let presets = Training::presets().map(resolved).collect::<Result<Vec<_>>>()?;
     for (i, (key, value, _)) in presets[0].settings.iter().enumerate() {
-        let agreed = key != DERIVED && presets.iter().all(|preset| preset.settings[i].1 == *value);
+        let agreed = !FOLLOWING.contains(&&**key)
+            && presets.iter().all(|preset| preset.settings[i].1 == *value);
         if let (true, Some(schema)) = (
             agreed,
             schema.pointer_mut(&format!("/properties/{}", key.replace('.', "/properties/"))),

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::bail;
 use clap::{Args, Subcommand};
 use lrvd_bench::Result;
-use lrvd_bench::settings::{Config, Layers, Preset, Training, schema, template};
+use lrvd_bench::settings::{Config, Facts, Layers, Preset, Training, schema, template};
 use lrvd_burn::files::{is_there, write_atomic};
 use serde_json::{Value, json};
 
@@ -82,10 +82,11 @@ pub(super) fn run(command: ConfigCommand, printer: Printer) -> Outcome {
             ));
         }
         ConfigCommand::Show { settings, training } => {
-            let config = overrides(&settings, training.task)?;
-            let training = config.training;
-            printer.show(&config.finish()?, |config| {
-                config.to_toml(training, &preset_of(config, training)?)
+            let layers = overrides(&settings, training.task)?;
+            let training = layers.training;
+            let resolved = layers.resolve(&Facts::default())?;
+            printer.show(&resolved.config, |config| {
+                resolved.to_toml(training, &preset_of(config, training)?)
             })?;
         }
         ConfigCommand::Check { file, training } => {
