@@ -93,7 +93,7 @@ async fn added(
     check_key(&app)?;
     let body = text_of(headers, body, app.limits.max_bytes)?;
     let AdapterRequest { name, folder } = object(&body)?;
-    check_name(&name).map_err(|message| Problem::at(Code::InvalidField, "name", message))?;
+    check_name(&name).map_err(|message| Problem::invalid("name", message))?;
     // A client that leaves does not let the next one in before this adapter is loaded.
     let turn = Arc::clone(&app.models.turn).lock_owned().await;
     app.models.check_room(&name)?;

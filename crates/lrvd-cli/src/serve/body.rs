@@ -12,9 +12,12 @@ use axum::extract::rejection::BytesRejection;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use lrvd_bench::whole_json;
+use schemars::JsonSchema;
 use serde::Serialize;
-use serde::de::value::MapAccessDeserializer;
-use serde::de::{Deserialize, DeserializeOwned, Deserializer, MapAccess, Visitor};
+use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
+use serde::de::{
+    Deserialize, DeserializeOwned, Deserializer, Error as Wrong, MapAccess, SeqAccess, Visitor,
+};
 
 use super::problem::{Code, Problem};
 
@@ -86,7 +89,7 @@ pub(super) fn parsed<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
         let keys: Vec<String> = path.iter().map(ToString::to_string).collect();
         let keys: Vec<&str> = keys.iter().map(|key| key.trim_matches(['[', ']'])).collect();
         let field = if keys.is_empty() { "body".to_owned() } else { path.to_string() };
-        Problem { field: Some(field), ..Problem::within(Code::InvalidField, &keys, inner) }
+        Problem { field: Some(field), ..Problem::within(&keys, inner) }
     })
 }
 
@@ -114,9 +117,60 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
     }
 }
 
+/// A text, or several parts.
+#[derive(JsonSchema)]
+#[schemars(untagged)]
+pub(super) enum Words<T> {
+    Text(String),
+    Parts(Vec<T>),
+}
+
+/// By the form of the value, so that an error names the part.
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Words<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Either<T>(PhantomData<T>);
+
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Either<T> {
+            type Value = Words<T>;
+
+            fn expecting(&self, formatter: &mut Formatter<'_>) -> Written {
+                formatter.write_str("a text or a list")
+            }
+
+            fn visit_str<E: Wrong>(self, text: &str) -> Result<Self::Value, E> {
+                Ok(Words::Text(text.to_owned()))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, parts: A) -> Result<Self::Value, A::Error> {
+                let parts: Vec<Object<T>> =
+                    Deserialize::deserialize(SeqAccessDeserializer::new(parts))?;
+                Ok(Words::Parts(parts.into_iter().map(|Object(part)| part).collect()))
+            }
+        }
+
+        deserializer.deserialize_any(Either(PhantomData))
+    }
+}
+
+impl<T> Words<T> {
+    pub(super) fn each(
+        &self,
+        field: &str,
+        mut text: impl FnMut(&T, &str) -> Result<String, Problem>,
+    ) -> Result<String, Problem> {
+        match self {
+            Self::Text(text) => Ok(text.clone()),
+            Self::Parts(parts) => {
+                let part = |(i, part)| text(part, &format!("{field}[{i}]"));
+                Ok(parts.iter().enumerate().map(part).collect::<Result<Vec<_>, _>>()?.join("\n"))
+            }
+        }
+    }
+}
+
 pub(super) fn filled(text: &str, field: impl FnOnce() -> String) -> Result<(), Problem> {
     if text.trim().is_empty() {
-        return Err(Problem::at(Code::InvalidField, field(), "the text is empty"));
+        return Err(Problem::invalid(field(), "the text is empty"));
     }
     Ok(())
 }
@@ -124,7 +178,7 @@ pub(super) fn filled(text: &str, field: impl FnOnce() -> String) -> Result<(), P
 /// Two fields that exclude each other.
 pub(super) fn clash(field: &str, other: &str) -> Problem {
     let message = format!("`{field}` beside `{other}`: expected one of them");
-    Problem::at(Code::InvalidField, field, message)
+    Problem::invalid(field, message)
 }
 
 /// The body as it was before it was compressed, of at most `most` bytes.

@@ -11,7 +11,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::model::{AnswerOptions, Limits, Model};
-use super::problem::{Code, Problem};
+use super::problem::Problem;
 use super::{
     CHAT_COMPLETIONS, CLASSIFY, COMPLETIONS, DECISIONS, GENERATE, SCHEMA_VERSION, SYSTEMONE,
 };
@@ -302,14 +302,14 @@ impl LanguageCard {
         let most = self.max_tokens;
         if !(least..=most).contains(&found) {
             let message = format!("{found} new tokens, expected {least} to {most}");
-            return Err(Problem::at(Code::InvalidField, field, message));
+            return Err(Problem::invalid(field, message));
         }
         generation.check().map_err(|error| {
             let field = match &error {
                 lrvd_burn::core::Error::OutOfRange { name, .. } => *name,
                 _ => "body",
             };
-            Problem::at(Code::InvalidField, field, error)
+            Problem::invalid(field, error)
         })
     }
 }
@@ -319,7 +319,7 @@ fn seed(asked: Option<u64>, own: u64) -> Result<u64, Problem> {
     let found = asked.unwrap_or(own);
     if found > MAX_SEED {
         let message = format!("seed {found}, expected 0 to {MAX_SEED}");
-        return Err(Problem::at(Code::InvalidField, "seed", message));
+        return Err(Problem::invalid("seed", message));
     }
     Ok(found)
 }

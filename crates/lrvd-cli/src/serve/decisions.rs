@@ -1,8 +1,6 @@
 //! `POST /v1/decisions`: typed questions about an input, as the clients of `OpenAI` send them.
 
 use std::collections::HashSet;
-use std::fmt::{Formatter, Result as Written};
-use std::marker::PhantomData;
 
 use lrvd_bench::Unique;
 use lrvd_bench::adapter::Decided;
@@ -10,22 +8,21 @@ use lrvd_bench::answers::{
     Invalid, MOST_LEVELS, MOST_OPTIONS, Question, QuestionKind, QuestionOption, SIDES, rendered,
 };
 use schemars::JsonSchema;
-use serde::de::value::SeqAccessDeserializer;
-use serde::de::{Deserialize, Deserializer, Error as Wrong, IgnoredAny, SeqAccess, Visitor};
-use serde::{Deserialize as Read, Serialize};
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::DECISIONS;
 use super::app::Asked;
-use super::body::{Object, filled, object};
+use super::body::{Object, Words, filled, object};
 use super::card::ClassifierCard;
 use super::model::Answered;
 use super::models::Models;
-use super::problem::{Code, OpenaiDetail, Problem};
+use super::problem::{OpenaiDetail, Problem};
 use super::typed::{self, Own, check_count, check_length, length, written};
 
 /// Typed questions about an input.
-#[derive(Read, JsonSchema)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct DecisionsRequest {
     /// Of `/v1/models`, or `jev-latest`.
@@ -55,43 +52,8 @@ pub(super) struct DecisionsRequest {
     _safety_identifier: IgnoredAny,
 }
 
-/// A text, or several parts.
-#[derive(JsonSchema)]
-#[schemars(untagged)]
-pub(super) enum Words<T> {
-    Text(String),
-    Parts(Vec<T>),
-}
-
-/// By the form of the value, so that an error names the part.
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Words<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Either<T>(PhantomData<T>);
-
-        impl<'de, T: Deserialize<'de>> Visitor<'de> for Either<T> {
-            type Value = Words<T>;
-
-            fn expecting(&self, formatter: &mut Formatter<'_>) -> Written {
-                formatter.write_str("a text or a list")
-            }
-
-            fn visit_str<E: Wrong>(self, text: &str) -> Result<Self::Value, E> {
-                Ok(Words::Text(text.to_owned()))
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, parts: A) -> Result<Self::Value, A::Error> {
-                let parts: Vec<Object<T>> =
-                    Deserialize::deserialize(SeqAccessDeserializer::new(parts))?;
-                Ok(Words::Parts(parts.into_iter().map(|Object(part)| part).collect()))
-            }
-        }
-
-        deserializer.deserialize_any(Either(PhantomData))
-    }
-}
-
 /// A message, a call of a tool, or its output.
-#[derive(Read, JsonSchema)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Item {
     /// `message`, which may be left out, `function_call`, `function_call_output`, `custom_tool_call` or
@@ -138,7 +100,7 @@ struct Item {
 }
 
 /// A part of a message, of an output, or of instructions.
-#[derive(Read, JsonSchema)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Part {
     /// `input_text`, `output_text`, `refusal` or `input_json`; `input_image` is rejected.
@@ -164,7 +126,7 @@ struct Part {
 }
 
 /// A question.
-#[derive(Read, JsonSchema)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Asks {
     /// `predicate`, `choice` or `score`.
@@ -183,7 +145,7 @@ struct Asks {
     levels: Option<Vec<Object<Level>>>,
 }
 
-#[derive(Read, JsonSchema)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Offered {
     value: ChoiceValue,
@@ -192,7 +154,7 @@ struct Offered {
 }
 
 /// A text or a boolean; `true` and `"true"` are two.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Read, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize, Serialize, JsonSchema)]
 #[serde(untagged, expecting = "expected a text or a boolean")]
 enum ChoiceValue {
     Text(String),
@@ -216,7 +178,7 @@ impl ChoiceValue {
     }
 }
 
-#[derive(Read, JsonSchema)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Level {
     label: String,
@@ -237,12 +199,8 @@ enum Options {
     Levels(Vec<String>),
 }
 
-fn invalid(field: &str, message: impl std::fmt::Display) -> Problem {
-    Problem::at(Code::InvalidField, field, message)
-}
-
 fn missing(field: &str) -> Problem {
-    invalid(field, "missing")
+    Problem::invalid(field, "missing")
 }
 
 /// Reads a request.
@@ -273,22 +231,6 @@ struct Budget<'a> {
     used: usize,
 }
 
-impl<T> Words<T> {
-    pub(super) fn each(
-        &self,
-        field: &str,
-        mut text: impl FnMut(&T, &str) -> Result<String, Problem>,
-    ) -> Result<String, Problem> {
-        match self {
-            Self::Text(text) => Ok(text.clone()),
-            Self::Parts(parts) => {
-                let part = |(i, part)| text(part, &format!("{field}[{i}]"));
-                Ok(parts.iter().enumerate().map(part).collect::<Result<Vec<_>, _>>()?.join("\n"))
-            }
-        }
-    }
-}
-
 impl Part {
     fn text(&self, field: &str, budget: &mut Budget<'_>) -> Result<String, Problem> {
         let given = |name: &str, text: &Option<String>| {
@@ -302,18 +244,25 @@ impl Part {
                 let Unique(data) = self.data.as_ref().ok_or_else(|| missing(&place))?;
                 let is_list = |items: &Vec<Value>| items.iter().all(Value::is_object);
                 if !data.is_object() && !data.as_array().is_some_and(is_list) {
-                    return Err(invalid(&place, "expected an object or a list of objects"));
+                    return Err(Problem::invalid(
+                        &place,
+                        "expected an object or a list of objects",
+                    ));
                 }
                 budget.used += length(data, 0);
                 check_length(budget.used, budget.card)?;
                 Ok(rendered(data))
             }
-            "input_image" => {
-                Err(invalid(field, "the model reads text: images cannot be part of a request"))
-            }
+            "input_image" => Err(Problem::invalid(
+                field,
+                "the model reads text: images cannot be part of a request",
+            )),
             other => {
                 let expected = "`input_text`, `output_text`, `refusal` or `input_json`";
-                Err(invalid(&format!("{field}.type"), format!("`{other}`, expected {expected}")))
+                Err(Problem::invalid(
+                    format!("{field}.type"),
+                    format!("`{other}`, expected {expected}"),
+                ))
             }
         }
     }
@@ -361,7 +310,10 @@ impl Item {
                 let role = given("role", &self.role)?;
                 if !["user", "developer", "system", "assistant"].contains(&role) {
                     let expected = "`user`, `developer`, `system` or `assistant`";
-                    return Err(invalid(&place("role"), format!("`{role}`, expected {expected}")));
+                    return Err(Problem::invalid(
+                        place("role"),
+                        format!("`{role}`, expected {expected}"),
+                    ));
                 }
                 Ok((role.to_owned(), said("content", &self.content)?))
             }
@@ -378,14 +330,14 @@ impl Item {
                 let call = given("call_id", &self.call_id)?;
                 if !calls.contains(call) {
                     let message = format!("no call before it has the id `{call}`");
-                    return Err(invalid(&place("call_id"), message));
+                    return Err(Problem::invalid(place("call_id"), message));
                 }
                 Ok(("output".to_owned(), said("output", &self.output)?))
             }
             other => {
                 let expected = "`message`, `function_call`, `function_call_output`, `custom_tool_call` or \
                                 `custom_tool_call_output`";
-                Err(invalid(&place("type"), format!("`{other}`, expected {expected}")))
+                Err(Problem::invalid(place("type"), format!("`{other}`, expected {expected}")))
             }
         }
     }
@@ -399,7 +351,7 @@ impl Asks {
         let instructions = instructions.each(&said, |part, field| part.text(field, budget))?;
         filled(&instructions, || said)?;
         let check = |name: &str, holds: bool, message: String| {
-            if holds { Ok(()) } else { Err(invalid(&place(name), message)) }
+            if holds { Ok(()) } else { Err(Problem::invalid(place(name), message)) }
         };
         let unwanted = |name: &str, is_given: bool| {
             check(name, !is_given, format!("a question of type `{kind}` has none"))
@@ -425,7 +377,7 @@ impl Asks {
                 for (i, choice) in choices.iter().enumerate() {
                     let place = format!("{}[{i}].value", place("choices"));
                     if !known.insert(&choice.value) {
-                        return Err(invalid(&place, "the value of a choice before it"));
+                        return Err(Problem::invalid(&place, "the value of a choice before it"));
                     }
                     filled(&choice.value.text(), || place)?;
                 }
@@ -467,7 +419,7 @@ impl Asks {
             }
             other => {
                 let message = format!("`{other}`, expected `predicate`, `choice` or `score`");
-                return Err(invalid(&place("type"), message));
+                return Err(Problem::invalid(place("type"), message));
             }
         };
         Ok((Question { kind, instructions, options }, Plan { name, options: plan }))
@@ -589,7 +541,7 @@ fn of_question(i: usize, options: &Options, wrong: &Invalid) -> Problem {
         (key, _) => key,
     };
     let field = key.map_or_else(String::new, |key| format!(".{key}"));
-    invalid(&format!("questions[{i}]{field}"), &wrong.message)
+    Problem::invalid(format!("questions[{i}]{field}"), &wrong.message)
 }
 
 impl Found {

@@ -13,7 +13,7 @@ use super::body::{Object, clash, filled, json, object};
 use super::card::{ClassifierCard, Kind, LanguageCard};
 use super::model::{AnswerOptions, Input, ModelAnswer};
 use super::models::Models;
-use super::problem::{Code, Problem};
+use super::problem::Problem;
 use super::{CLASSIFY, GENERATE, SCHEMA_VERSION};
 
 /// Reads a request for `/v1/classify`.
@@ -126,11 +126,11 @@ impl ClassifyRequest {
         };
         if inputs.is_empty() {
             let expected = "`text`, or `inputs` with at least one text";
-            return Err(Problem::at(Code::InvalidField, "text", format!("expected {expected}")));
+            return Err(Problem::invalid("text", format!("expected {expected}")));
         }
         if inputs.len() > card.max_texts {
             let message = format!("{} texts, expected at most {}", inputs.len(), card.max_texts);
-            return Err(Problem::at(Code::InvalidField, "inputs", message));
+            return Err(Problem::invalid("inputs", message));
         }
         for (index, input) in inputs.iter().enumerate() {
             check(input, card, |name| place(is_listed, index, name))?;
@@ -170,7 +170,7 @@ fn check(
             filled(choice, || format!("{}[{index}]", place("choices")))
         });
     };
-    Err(Problem::at(Code::InvalidField, place(name), message))
+    Err(Problem::invalid(place(name), message))
 }
 
 /// A text to continue: `prompt`, or `messages` by the model's template for conversations.
@@ -248,7 +248,7 @@ impl GenerateRequest {
             (None, messages) => {
                 let field = if messages.is_some() { "messages" } else { "prompt" };
                 let expected = "`prompt`, or `messages` with at least one message";
-                Err(Problem::at(Code::InvalidField, field, format!("expected {expected}")))
+                Err(Problem::invalid(field, format!("expected {expected}")))
             }
         }
     }

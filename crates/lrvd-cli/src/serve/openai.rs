@@ -10,12 +10,11 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 use super::app::{Asked, Form};
-use super::body::{Object, clash, filled, object};
+use super::body::{Object, Words, clash, filled, object};
 use super::completion::CompletionPlan;
-use super::decisions::Words;
 use super::model::{Input, ModelAnswer};
 use super::models::{Models, Served};
-use super::problem::{Code, Problem};
+use super::problem::Problem;
 use super::{CHAT_COMPLETIONS, COMPLETIONS};
 
 /// New tokens of a completion that names no number, as in the API.
@@ -161,10 +160,6 @@ pub(super) fn chat(body: &[u8], models: &Models) -> Result<Asked, Problem> {
     request.asked(true, model)
 }
 
-fn invalid(field: &str, message: impl std::fmt::Display) -> Problem {
-    Problem::at(Code::InvalidField, field, message)
-}
-
 impl CompletionRequest {
     fn asked(self, is_chat: bool, model: Arc<Served>) -> Result<Asked, Problem> {
         self.check_fields(is_chat)?;
@@ -175,7 +170,7 @@ impl CompletionRequest {
         let scored = self.alternatives(is_chat)?;
         let is_streamed = self.stream == Some(true);
         if self.stream_options.is_some() && !is_streamed {
-            return Err(invalid("stream_options", "expected only with `stream`"));
+            return Err(Problem::invalid("stream_options", "expected only with `stream`"));
         }
         let includes_usage =
             self.stream_options.and_then(|Object(own)| own.include_usage) == Some(true);
@@ -198,17 +193,17 @@ impl CompletionRequest {
             Some(messages) => vec![("messages".to_owned(), conversation(messages)?)],
             None if is_chat => {
                 let expected = "expected `messages` with at least one message";
-                return Err(Problem::at(Code::InvalidField, "messages", expected));
+                return Err(Problem::invalid("messages", expected));
             }
             None => prompts(self.prompt)?,
         };
         if prompts.len() > card.max_texts {
             let message = format!("{} prompts, expected at most {}", prompts.len(), card.max_texts);
-            return Err(Problem::at(Code::InvalidField, "prompt", message));
+            return Err(Problem::invalid("prompt", message));
         }
         if is_streamed && prompts.len() > 1 {
             let message = format!("{} prompts, expected one with `stream`", prompts.len());
-            return Err(invalid("prompt", message));
+            return Err(Problem::invalid("prompt", message));
         }
         let generation = Generation {
             max_tokens,
@@ -251,11 +246,11 @@ impl CompletionRequest {
             (foreign, COMPLETIONS)
         };
         if let Some((field, _)) = foreign.into_iter().find(|(_, is_given)| *is_given) {
-            return Err(invalid(field, format!("no field of `{own}`")));
+            return Err(Problem::invalid(field, format!("no field of `{own}`")));
         }
         for (field, count) in [("n", self.n), ("best_of", self.best_of)] {
             if count.is_some_and(|count| count != 1) {
-                return Err(invalid(field, "expected 1: a prompt has one text"));
+                return Err(Problem::invalid(field, "expected 1: a prompt has one text"));
             }
         }
         let penalties = [
@@ -264,7 +259,7 @@ impl CompletionRequest {
         ];
         for (field, penalty) in penalties {
             if penalty.is_some_and(|penalty| penalty != 0.0) {
-                return Err(invalid(field, "expected 0: tokens are not penalised"));
+                return Err(Problem::invalid(field, "expected 0: tokens are not penalised"));
             }
         }
         Ok(())
@@ -274,20 +269,23 @@ impl CompletionRequest {
     fn alternatives(&self, is_chat: bool) -> Result<Option<usize>, Problem> {
         let (field, found) = match (self.logprobs, self.top_logprobs) {
             (Some(Logprobs::Alternatives(_)), _) if is_chat => {
-                return Err(invalid("logprobs", "expected a boolean"));
+                return Err(Problem::invalid("logprobs", "expected a boolean"));
             }
             (Some(Logprobs::Flag(_)), _) if !is_chat => {
-                return Err(invalid("logprobs", "expected a whole number"));
+                return Err(Problem::invalid("logprobs", "expected a whole number"));
             }
             (Some(Logprobs::Alternatives(count)), _) => ("logprobs", count),
             (Some(Logprobs::Flag(true)), count) => ("top_logprobs", count.unwrap_or(0)),
             (None | Some(Logprobs::Flag(false)), Some(_)) => {
-                return Err(invalid("top_logprobs", "expected only with `logprobs`"));
+                return Err(Problem::invalid("top_logprobs", "expected only with `logprobs`"));
             }
             (None | Some(Logprobs::Flag(false)), None) => return Ok(None),
         };
         if found > MOST_ALTERNATIVES {
-            return Err(invalid(field, format!("{found}, expected 0 to {MOST_ALTERNATIVES}")));
+            return Err(Problem::invalid(
+                field,
+                format!("{found}, expected 0 to {MOST_ALTERNATIVES}"),
+            ));
         }
         Ok(Some(found))
     }
@@ -307,11 +305,7 @@ fn prompts(prompts: Option<Prompts>) -> Result<Vec<(String, Prompt)>, Problem> {
         }
     };
     if all.is_empty() {
-        return Err(Problem::at(
-            Code::InvalidField,
-            "prompt",
-            "expected `prompt` with at least one text",
-        ));
+        return Err(Problem::invalid("prompt", "expected `prompt` with at least one text"));
     }
     Ok(all)
 }
@@ -327,7 +321,7 @@ fn given(prompt: &Prompt) -> Option<String> {
 fn conversation(messages: Vec<Object<ChatMessage>>) -> Result<Prompt, Problem> {
     if messages.is_empty() {
         let expected = "expected `messages` with at least one message";
-        return Err(Problem::at(Code::InvalidField, "messages", expected));
+        return Err(Problem::invalid("messages", expected));
     }
     let mut all = Vec::with_capacity(messages.len());
     for (i, Object(ChatMessage { role, content })) in messages.into_iter().enumerate() {
@@ -338,13 +332,16 @@ fn conversation(messages: Vec<Object<ChatMessage>>) -> Result<Prompt, Problem> {
             other => {
                 let expected = "`system`, `developer`, `user` or `assistant`";
                 let message = format!("`{other}`, expected {expected}");
-                return Err(invalid(&format!("messages[{i}].role"), message));
+                return Err(Problem::invalid(format!("messages[{i}].role"), message));
             }
         };
         let field = format!("messages[{i}].content");
         let content = content.each(&field, |TextPart { kind, text }, field| match &**kind {
             "text" => Ok(text.clone()),
-            other => Err(invalid(&format!("{field}.type"), format!("`{other}`, expected `text`"))),
+            other => Err(Problem::invalid(
+                format!("{field}.type"),
+                format!("`{other}`, expected `text`"),
+            )),
         })?;
         filled(&content, || field)?;
         all.push(Message::new(role, content));
@@ -360,10 +357,10 @@ fn stops(stop: Option<Stops>) -> Result<Vec<String>, Problem> {
     };
     if all.len() > MOST_STOPS {
         let message = format!("{} texts, expected at most {MOST_STOPS}", all.len());
-        return Err(invalid("stop", message));
+        return Err(Problem::invalid("stop", message));
     }
     if all.iter().any(String::is_empty) {
-        return Err(invalid("stop", "expected no empty text"));
+        return Err(Problem::invalid("stop", "expected no empty text"));
     }
     Ok(all)
 }

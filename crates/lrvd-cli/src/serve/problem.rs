@@ -161,22 +161,27 @@ impl Problem {
         }
     }
 
-    /// The fault of a field.
+    /// The error of a field.
     pub(super) fn at(code: Code, field: impl Into<String>, message: impl Display) -> Self {
         Self { field: Some(field.into()), ..Self::new(code, message) }
     }
 
-    /// The fault of the value at these keys.
-    pub(super) fn within(code: Code, keys: &[&str], message: impl Display) -> Self {
+    /// The error of a field that is wrong.
+    pub(super) fn invalid(field: impl Into<String>, message: impl Display) -> Self {
+        Self::at(Code::InvalidField, field, message)
+    }
+
+    /// The error of the value at these keys.
+    pub(super) fn within(keys: &[&str], message: impl Display) -> Self {
         let keys = keys.iter().map(ToString::to_string).collect();
-        Self { keys, ..Self::new(code, message) }
+        Self { keys, ..Self::new(Code::InvalidField, message) }
     }
 
     /// The error in a question or a state, which is at `outer`.
-    pub(super) fn invalid(outer: &[&str], invalid: &Invalid) -> Self {
+    pub(super) fn of(outer: &[&str], invalid: &Invalid) -> Self {
         let keys: Vec<&str> =
             outer.iter().copied().chain(invalid.path.iter().map(String::as_str)).collect();
-        let problem = Self::within(Code::InvalidField, &keys, &invalid.message);
+        let problem = Self::within(&keys, &invalid.message);
         Self { is_missing: invalid.missing, ..problem }
     }
 
@@ -188,7 +193,7 @@ impl Problem {
 
     /// A number of draws that the model does not answer with.
     pub(super) fn draws(found: usize, expected: &str) -> Self {
-        Self::at(Code::InvalidField, "draws", format!("{found} draws, expected {expected}"))
+        Self::invalid("draws", format!("{found} draws, expected {expected}"))
     }
 
     pub(super) fn stopping() -> Self {

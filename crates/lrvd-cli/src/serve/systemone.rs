@@ -14,7 +14,7 @@ use super::app::Asked;
 use super::body::parsed;
 use super::model::{Answered, in_order};
 use super::models::Models;
-use super::problem::{Code, Detail, Problem};
+use super::problem::{Detail, Problem};
 use super::typed::{self, Own, check_count, check_length, length, written};
 
 /// A question, as its answer is written.
@@ -30,11 +30,11 @@ struct Plan {
 pub(super) fn read(body: &[u8], models: &Models) -> Result<Asked, Problem> {
     let Unique(body) = parsed(body)?;
     let Value::Object(fields) = body else {
-        return Err(Problem::at(Code::InvalidField, "body", "expected an object"));
+        return Err(Problem::invalid("body", "expected an object"));
     };
     let model = field(&fields, "model", "the model's name")?;
     let Value::String(model) = model else {
-        return Err(Problem::within(Code::InvalidField, &["model"], "expected a text"));
+        return Err(Problem::within(&["model"], "expected a text"));
     };
     let model = models.find(Some(model), SYSTEMONE)?;
     let card = model.classifier()?;
@@ -42,7 +42,7 @@ pub(super) fn read(body: &[u8], models: &Models) -> Result<Asked, Problem> {
     let questions = field(&fields, "questions", "an object of questions")?;
     let Value::Object(questions) = questions else {
         let message = "expected an object of questions by their names";
-        return Err(Problem::within(Code::InvalidField, &["questions"], message));
+        return Err(Problem::within(&["questions"], message));
     };
     check_count(questions.len(), card)?;
     check_length(
@@ -52,13 +52,13 @@ pub(super) fn read(body: &[u8], models: &Models) -> Result<Asked, Problem> {
     let draws = whole(&fields, "x_draws")?;
     let seed = whole(&fields, "x_seed")?;
     let options = card.options(draws, seed).map_err(Problem::of_own_field)?;
-    let state = state(given).map_err(|error| Problem::invalid(&[], &error))?;
+    let state = state(given).map_err(|error| Problem::of(&[], &error))?;
     let mut plans = Vec::new();
     let mut all = Vec::new();
     for (id, value) in questions {
         if id.is_empty() {
             let message = "a question without a name";
-            return Err(Problem::within(Code::InvalidField, &["questions", id], message));
+            return Err(Problem::within(&["questions", id], message));
         }
         let question = Question::read_as(value, type_name)
             .map_err(|error| of_question(id, value["type"].as_str(), &error))?;
@@ -85,7 +85,7 @@ fn type_name(kind: QuestionKind) -> &'static str {
 fn of_question(id: &str, kind: Option<&str>, wrong: &Invalid) -> Problem {
     let kind = kind.filter(|_| wrong.path.first().is_some_and(|key| key != "type"));
     let outer: Vec<&str> = ["questions", id].into_iter().chain(kind).collect();
-    Problem::invalid(&outer, wrong)
+    Problem::of(&outer, wrong)
 }
 
 fn field<'a>(
@@ -95,7 +95,7 @@ fn field<'a>(
 ) -> Result<&'a Value, Problem> {
     fields.get(name).ok_or_else(|| {
         let message = format!("missing, expected {expected}");
-        Problem { is_missing: true, ..Problem::within(Code::InvalidField, &[name], message) }
+        Problem { is_missing: true, ..Problem::within(&[name], message) }
     })
 }
 
@@ -103,9 +103,7 @@ fn field<'a>(
 fn whole<T: TryFrom<u64>>(fields: &Map<String, Value>, name: &str) -> Result<Option<T>, Problem> {
     let Some(value) = fields.get(name).filter(|value| !value.is_null()) else { return Ok(None) };
     let found = value.as_u64().and_then(|value| T::try_from(value).ok());
-    let wrong = || {
-        Problem::within(Code::InvalidField, &[name], format!("{value}, expected a whole number"))
-    };
+    let wrong = || Problem::within(&[name], format!("{value}, expected a whole number"));
     found.map(Some).ok_or_else(wrong)
 }
 

@@ -45,7 +45,7 @@ pub(super) fn check_count(found: usize, card: &ClassifierCard) -> Result<(), Pro
         return Ok(());
     }
     let message = format!("{found} questions, expected 1 to {most}");
-    Err(Problem::at(Code::InvalidField, "questions", message))
+    Err(Problem::invalid("questions", message))
 }
 
 /// A request with `questions` about `state`; `write` puts the answers into the form of an API, under the name of the model.
@@ -107,7 +107,7 @@ fn check_options(options: usize, draws: usize, card: &ClassifierCard) -> Result<
         "the questions have {options} options in all{times}, that is {found}, expected at most {most}: the server's \
          `--max-options`"
     );
-    Err(Problem::at(Code::InvalidField, "questions", message))
+    Err(Problem::invalid("questions", message))
 }
 
 /// Fields that neither API has.
