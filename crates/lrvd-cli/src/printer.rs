@@ -117,6 +117,11 @@ impl Printer {
         written(&printable_json(&serde_json::to_string(&document)?))
     }
 
+    /// The row that [`document_line`](Self::document_line) writes.
+    pub(crate) fn row(self, command: &str, body: impl Serialize) -> Result<Row> {
+        Row::new(&Document { schema_version: version(command), command: None, body })
+    }
+
     /// `value` as the JSON document of a command, or as `text`.
     pub(crate) fn report<T: Serialize>(
         self,

@@ -1,10 +1,13 @@
 //! Rows of a command, and their CSV.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use indexmap::{IndexMap, IndexSet};
 use lrvd_bench::Result;
+use lrvd_bench::data::table::{RowFile, cell_text};
+use lrvd_burn::files::is_there;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -48,8 +51,13 @@ impl Row {
         self.0.get(name)?.as_array()
     }
 
-    /// The cells with the names of their columns.
-    fn cells(&self) -> Vec<(String, String)> {
+    /// The values under their keys.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = (&str, &Value)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), value))
+    }
+
+    /// The cells with the names of their columns, as [`csv`] has them.
+    pub(crate) fn cells(&self) -> Vec<(String, Value)> {
         let mut cells = Vec::new();
         let labels = self.list("labels").filter(|_| self.list("probs").is_some());
         for (name, value) in &self.0 {
@@ -57,17 +65,42 @@ impl Row {
                 ("labels", _, Some(_)) => {}
                 ("probs", Value::Array(all), Some(labels)) => {
                     let named = labels.iter().zip(all);
-                    cells.extend(named.map(|(of, p)| (format!("{name}.{}", text(of)), text(p))));
+                    cells.extend(
+                        named.map(|(of, p)| (format!("{name}.{}", cell_text(of)), p.clone())),
+                    );
                 }
                 (_, Value::Object(parts), _) => {
                     let parts = parts.iter();
-                    cells.extend(parts.map(|(of, part)| (format!("{name}.{of}"), text(part))));
+                    cells.extend(parts.map(|(of, part)| (format!("{name}.{of}"), part.clone())));
                 }
-                _ => cells.push((name.clone(), text(value))),
+                _ => cells.push((name.clone(), value.clone())),
             }
         }
         cells
     }
+}
+
+/// A file of rows, which must not exist without `force`.
+pub(crate) fn new_file(path: &Path, force: bool) -> Result<RowFile> {
+    check_new(path, force)?;
+    RowFile::create(path)
+}
+
+/// Returns an error if `path` exists and is not to be replaced by `force`.
+pub(crate) fn check_new(path: &Path, force: bool) -> Result<()> {
+    if !force && is_there(path)? {
+        bail!("`{}` exists: `--force` replaces it", path.display());
+    }
+    Ok(())
+}
+
+/// Adds a row to a file: as it is, or by its cells.
+pub(crate) fn push(file: &mut RowFile, row: &Row) -> Result<()> {
+    if file.is_nested() {
+        return file.push(row.entries());
+    }
+    let cells = row.cells();
+    file.push(cells.iter().map(|(name, value)| (name.as_str(), value)))
 }
 
 /// The rows as CSV without the last line end: a header of all their keys in the order in which they come, and a line for each
@@ -76,7 +109,7 @@ impl Row {
 /// An object has a column for each of its keys, as in `characters.median`, and so have probabilities for each of the `labels`
 /// beside them, as in `probs.good`. Another list is JSON. A key that a row does not have, and a null, are empty.
 pub(crate) fn csv(rows: &[Row]) -> Result<String> {
-    let rows: Vec<Vec<(String, String)>> = rows.iter().map(Row::cells).collect();
+    let rows: Vec<Vec<(String, Value)>> = rows.iter().map(Row::cells).collect();
     let header: IndexSet<&str> = rows.iter().flatten().map(|(name, _)| name.as_str()).collect();
     if header.is_empty() {
         return Ok(String::new());
@@ -84,11 +117,11 @@ pub(crate) fn csv(rows: &[Row]) -> Result<String> {
     let mut writer = csv::Writer::from_writer(Vec::new());
     writer.write_record(&header)?;
     for row in &rows {
-        let mut line = vec![""; header.len()];
+        let mut line = vec![String::new(); header.len()];
         for (name, cell) in row {
             if let Some(place) = header.get_index_of(name.as_str()).and_then(|at| line.get_mut(at))
             {
-                *place = cell;
+                *place = cell_text(cell);
             }
         }
         writer.write_record(&line)?;
@@ -96,14 +129,6 @@ pub(crate) fn csv(rows: &[Row]) -> Result<String> {
     let bytes = writer.into_inner().map_err(csv::IntoInnerError::into_error)?;
     let text = String::from_utf8(bytes).context("a cell is not UTF-8")?;
     Ok(text.trim_end_matches('\n').to_owned())
-}
-
-fn text(value: &Value) -> String {
-    match value {
-        Value::Null => String::new(),
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
-    }
 }
 
 #[cfg(test)]

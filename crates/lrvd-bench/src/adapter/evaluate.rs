@@ -15,8 +15,8 @@ use super::seen::{RowUse, SeenRows};
 use crate::answers::{AnswerSpace, Question, QuestionKind};
 use crate::data::table::{At, BadRow, Format, Row, Table};
 use crate::data::{
-    Asked, Example, Input, PreparedTask, ReadOptions, Rows, Split, TextColumns, asked,
-    labelled_row, load, read_labelled,
+    Asked, Example, Input, Keep, KeptCells, PreparedTask, ReadOptions, Rows, Split, TextColumns,
+    asked, labelled_row, load, read_labelled,
 };
 use crate::error::{Error, Result};
 use crate::eval::{
@@ -194,6 +194,8 @@ pub struct InputRow {
     pub id: Option<String>,
     /// Its place, in a file or a stream.
     pub at: Option<At>,
+    /// What is carried to its answer.
+    pub kept: KeptCells,
     /// The input, or the reason why it cannot be read.
     pub input: Result<Input>,
 }
@@ -202,7 +204,9 @@ impl InputRow {
     /// The row at which reading failed; the error again if it is that of the whole file.
     pub fn unread(error: Error) -> Result<Self> {
         match BadRow::at(&error) {
-            Some(at) => Ok(Self { id: None, at: Some(at), input: Err(error) }),
+            Some(at) => {
+                Ok(Self { id: None, at: Some(at), kept: KeptCells::default(), input: Err(error) })
+            }
             None => Err(error),
         }
     }
@@ -211,11 +215,17 @@ impl InputRow {
 /// Rows one by one, so that a long table needs little memory. An error is that of the file, and nothing follows it.
 pub type Inputs = Box<dyn Iterator<Item = Result<InputRow>>>;
 
-pub fn read_inputs(file: &Path, format: Format, columns: TextColumns) -> Result<Inputs> {
+/// The inputs of a file, with the columns to `keep`.
+pub fn read_inputs(
+    file: &Path,
+    format: Format,
+    columns: TextColumns,
+    keep: Keep,
+) -> Result<Inputs> {
     let mut table = Table::open(file, format, None, true)?;
     let columns = TextColumns { label: None, ..columns };
     columns.check(file, &table.names()?)?;
-    inputs(table, columns)
+    inputs(table, columns, keep)
 }
 
 /// The inputs in a stream of one JSON object a line, which errors call `name`.
@@ -223,8 +233,9 @@ pub fn stream_inputs(
     reader: Box<dyn BufRead>,
     name: &Path,
     columns: TextColumns,
+    keep: Keep,
 ) -> Result<Inputs> {
-    inputs(Table::objects(reader, name), columns)
+    inputs(Table::objects(reader, name), columns, keep)
 }
 
 /// Questions about states, row by row.
@@ -265,17 +276,22 @@ impl SavedClassifier {
     }
 }
 
-fn inputs(mut table: Table, columns: TextColumns) -> Result<Inputs> {
+fn inputs(mut table: Table, columns: TextColumns, keep: Keep) -> Result<Inputs> {
     let columns = TextColumns { label: None, ..columns };
-    table.select(&columns.names_with_id())?;
+    if !keep.is_empty() {
+        let names = table.names()?;
+        keep.check(table.file(), &names)?;
+    }
+    table.select(&keep.with(columns.names_with_id()))?;
     let read = move |row: Result<Row>| match row {
         Ok(row) => {
             let (id, at) = (row.id(&[&["id"]]), Some(row.place.at));
+            let kept = keep.of(&row, &columns.shown(false))?;
             let (id, input) = match id {
                 Ok(id) => (id, Input::of(&row, &columns)),
                 Err(error) => (None, Err(error)),
             };
-            Ok(InputRow { id, at, input })
+            Ok(InputRow { id, at, kept, input })
         }
         Err(error) => InputRow::unread(error),
     };

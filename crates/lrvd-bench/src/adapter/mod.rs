@@ -12,6 +12,7 @@ mod ood;
 mod open;
 mod saved;
 mod seen;
+mod wrong;
 
 pub use calibrate::{QuestionMetrics, fit_decisions};
 pub use decide::Decided;
@@ -35,6 +36,7 @@ pub(crate) use open::{CARD_FILE, Kept, keep};
 pub(crate) use saved::no_head;
 pub use saved::{RowAnswer, SavedClassifier, Withheld};
 pub use seen::{RowUse, SeenRows};
+pub use wrong::{Wrong, WrongRow};
 
 const PEFT_CONFIG: &str = "adapter_config.json";
 /// Classifier of an adapter of an encoder alone, under its names in the whole model.

@@ -6,6 +6,7 @@
 //! | `hash` | hashes of rows, by which they are recognised in another file |
 //! | `table` | rows of typed values from TSV, CSV, JSON and parquet |
 //! | `published` | a task of the table: its files in a data directory; examples from a file; both splits with notes; the shipped data of the quick profiles |
+//! | `keep` | columns of a table that are carried to the answers |
 //! | `rows`, `columns`, `content`, `classes`, `label_sets`, `own` | a user's files: bad rows; columns; texts for a language model; classes; several labels of a row; examples |
 //! | `wording` | how a language model is asked for a class; the prompts of questions with choices |
 //! | `tokens`, `reader` | the tokens of prompts and answers; [`TextReader`]: token ids of any example |
@@ -20,6 +21,7 @@ mod columns;
 mod content;
 mod example;
 mod hash;
+mod keep;
 mod label_sets;
 mod own;
 mod published;
@@ -37,6 +39,7 @@ pub(crate) use example::SplitFiles;
 pub(crate) use example::held_out;
 pub use example::{Dataset, Example, Input, Label, Labelled, Origin, Split, SplitName, Validation};
 pub(crate) use hash::{labelled_row, text_row};
+pub use keep::{Keep, KeptCells, kept_rows};
 pub use own::{Asked, Data, OwnFiles, TextSet, read_texts};
 pub(crate) use own::{asked, read_labelled};
 pub(crate) use published::shipped;

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use anyhow::bail;
 use clap::Args;
 use lrvd_bench::adapter::InputRow;
-use lrvd_bench::data::{At, Input, OnError};
+use lrvd_bench::data::table::{RowFile, cell_text};
+use lrvd_bench::data::{At, Input, Keep, KeptCells, OnError};
 use lrvd_bench::{Error, Result, Unused, no_threads};
 use serde::Serialize;
 use serde_json::Value;
@@ -18,7 +19,7 @@ use crate::args::{InputColumns, heading};
 use crate::exit::ExitStatus;
 use crate::printer::{Format, Printer};
 use crate::progress::LINE_EVERY;
-use crate::rows::{Row, csv};
+use crate::rows::{Row, csv, new_file, push};
 
 /// Time without a row after which those that have come from standard input are answered.
 const QUIET: Duration = Duration::from_millis(50);
@@ -40,6 +41,11 @@ pub(crate) struct InputArguments {
     pub(crate) input: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) columns: InputColumns,
+    /// Columns or keys of the input that are carried to the output, comma-separated; `all` for all of them.
+    ///
+    /// `id` and the texts are there without it.
+    #[arg(long, value_delimiter = ',', value_name = "A,B", help_heading = heading::OUTPUT, conflicts_with = "texts")]
+    pub(crate) keep: Vec<String>,
     /// Read the input as JSONL, whatever its name.
     #[arg(long, conflicts_with = "texts")]
     pub(crate) jsonl: bool,
@@ -50,6 +56,44 @@ pub(crate) struct InputArguments {
     pub(crate) on_error: Option<OnError>,
 }
 
+/// File of a command's answers.
+#[derive(Debug, Args)]
+pub(crate) struct OutputArguments {
+    /// File for the answers, `.csv`, `.jsonl` or `.parquet`, in place of standard output.
+    ///
+    /// It is there at the end, whole or not at all.
+    #[arg(long, value_name = "FILE", help_heading = heading::OUTPUT)]
+    pub(crate) out: Option<PathBuf>,
+    /// Replace the file of `--out` if it exists.
+    #[arg(long, requires = "out", help_heading = heading::OUTPUT)]
+    pub(crate) force: bool,
+}
+
+/// Keys of the answers of `predict` and `ood score`, and of those of other commands to rows of a table.
+const KEYS: &[&str] = &[
+    "schema_version",
+    "id",
+    "line",
+    "row",
+    "text",
+    "pair",
+    "predicted",
+    "choice",
+    "probs",
+    "labels",
+    "entropy",
+    "mutual_information",
+    "interval",
+    "interval_level",
+    "draws_deviation",
+    "abstained",
+    "draws",
+    "score",
+    "p",
+    "outside",
+    "error",
+];
+
 /// Source of a row: its own id, and its line or row in a file.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Origin {
@@ -57,11 +101,19 @@ pub(super) struct Origin {
     id: Option<String>,
     #[serde(flatten)]
     at: Option<At>,
+    /// What is carried to its answer.
+    #[serde(flatten)]
+    kept: KeptCells,
 }
 
 impl Origin {
+    /// What is carried to the answer, as text.
+    pub(super) fn kept(&self) -> impl Iterator<Item = (&str, String)> {
+        self.kept.0.iter().map(|(name, value)| (name.as_str(), cell_text(value)))
+    }
+
     pub(super) fn of(at: At) -> Self {
-        Self { id: None, at: Some(at) }
+        Self { at: Some(at), ..Self::default() }
     }
 }
 
@@ -202,7 +254,7 @@ pub(super) struct Window {
 impl Window {
     pub(super) fn new(rows: Vec<InputRow>, skipped: &mut Skipped) -> Result<Self> {
         let mut window = Self { inputs: Vec::new(), rows: Vec::new() };
-        for InputRow { id, at, input } in rows {
+        for InputRow { id, at, kept, input } in rows {
             let error = match input {
                 Ok(input) => {
                     window.inputs.push(input);
@@ -210,7 +262,7 @@ impl Window {
                 }
                 Err(error) => Some(skipped.add(error)?),
             };
-            window.rows.push((Origin { id, at }, error));
+            window.rows.push((Origin { id, at, kept }, error));
         }
         Ok(window)
     }
@@ -261,6 +313,11 @@ impl Window {
 }
 
 impl InputArguments {
+    /// Columns that are carried to the answers.
+    pub(super) fn kept(&self) -> Keep {
+        Keep::new(&self.keep, KEYS)
+    }
+
     /// Checks what needs no model.
     pub(super) fn check(&self) -> Result<()> {
         let pairs = self.pair.len();
@@ -285,6 +342,8 @@ pub(super) struct Answers {
     count: usize,
     /// When the number of answers was last noted.
     noted: Instant,
+    /// The file that the answers are written to, in place of standard output.
+    file: Option<RowFile>,
 }
 
 impl Answers {
@@ -299,7 +358,19 @@ impl Answers {
             rows: Vec::new(),
             count: 0,
             noted: Instant::now(),
+            file: None,
         }
+    }
+
+    /// Writes the answers to the file that `output` names, if any.
+    pub(super) fn into_file(mut self, output: &OutputArguments) -> Result<Self> {
+        if let Some(path) = &output.out {
+            if self.printer.named.is_some() {
+                bail!("`--out` writes the format that its name ends in: leave out `--format`");
+            }
+            self.file = Some(new_file(path, output.force)?);
+        }
+        Ok(self)
     }
 
     /// Writes the next answers for reading, or as lines, where the command line names no format.
@@ -316,9 +387,16 @@ impl Answers {
         shown: impl FnOnce() -> String,
     ) -> Result<bool> {
         self.count += 1;
-        if self.format != Format::Table && self.noted.elapsed() >= LINE_EVERY {
+        let is_silent = self.file.is_some() || self.format != Format::Table;
+        if is_silent && self.noted.elapsed() >= LINE_EVERY {
             self.noted = Instant::now();
             self.printer.note(&format!("{} answers so far", self.count));
+        }
+        if let Some(file) = &mut self.file {
+            let nested = file.is_nested();
+            let row = if nested { self.printer.row(self.command, answer) } else { Row::new(answer) };
+            push(file, &row?)?;
+            return Ok(true);
         }
         match self.format {
             Format::Table => return self.printer.line(&shown()),
@@ -338,6 +416,12 @@ impl Answers {
 
     /// Writes the document, which `body` makes of all answers, or the rows of CSV.
     pub(super) fn finish(self, body: impl FnOnce(Vec<Value>) -> Value) -> Outcome {
+        if let Some(file) = self.file {
+            let note = format!("{} answers: {}", self.count, file.path().display());
+            file.finish()?;
+            self.printer.note(&note);
+            return Ok(ExitStatus::Done);
+        }
         match self.format {
             Format::Table | Format::Jsonl => {}
             Format::Csv => self.printer.data(&csv(&self.rows)?)?,

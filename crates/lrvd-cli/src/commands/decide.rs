@@ -252,12 +252,15 @@ pub(super) fn predict(
     input: InputArguments,
     adapter: &AdapterArguments,
     classifier: &SavedClassifier,
+    mut written: Answers,
     printer: Printer,
 ) -> Outcome {
+    if !input.kept().is_empty() {
+        bail!("`--keep` is not for typed questions: their answers have the `id` and the line of the row");
+    }
     let draws = draws(&adapter.answers, classifier)?;
     printer.notes(&classifier.thresholds(draws));
     let seed = adapter.answers.seed.unwrap_or(classifier.info.run.seed);
-    let mut written = Answers::new("predict", printer);
     let mut skipped = Skipped::new(&input);
     let mut rows = 0;
     let strict = adapter.answers.open().strict;

@@ -5,28 +5,31 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use burn::tensor::Device;
-use clap::Args;
+use clap::{ArgGroup, Args};
 
 use lrvd_bench::adapter::{
     Adapter, Evaluation, OpenOptions, QuestionMetrics, RowUse, SavedClassifier, SavedLanguageModel,
-    SeenRows, evaluate,
+    SeenRows, WrongRow, evaluate,
 };
-use lrvd_bench::answers::QuestionKind;
-use lrvd_bench::data::{NamedTexts, ReadOptions, Split, read_texts};
+use lrvd_bench::answers::{AnswerSpace, QuestionKind};
+use lrvd_bench::data::table::RowFile;
+use lrvd_bench::data::{
+    Keep, NamedTexts, ReadOptions, Split, TextColumns, kept_rows, read_texts,
+};
 use lrvd_bench::eval::Residual;
 use lrvd_bench::record::{ClassReport, Metrics, Reliability};
 use lrvd_bench::task::Task;
 use lrvd_bench::{Result, Unused};
-use lrvd_burn::files::is_there;
 use serde_json::{Value, json};
 
 use super::{Outcome, table};
 use crate::args::{AdapterArguments, AnswerArguments, InputColumns, heading};
 use crate::exit::ExitStatus;
 use crate::printer::Printer;
-use crate::rows::Row;
+use crate::rows::{Row, check_new, new_file, push};
 
 #[derive(Debug, Args)]
+#[command(group(ArgGroup::new("written").multiple(true)))]
 pub(crate) struct EvalArguments {
     #[command(flatten)]
     pub(crate) adapter: AdapterArguments,
@@ -49,30 +52,51 @@ pub(crate) struct EvalArguments {
     #[arg(long, value_name = "DIR", requires = "task")]
     pub(crate) data_dir: Option<PathBuf>,
     /// File for the predictions, one JSON object per line.
-    #[arg(long, value_name = "FILE", help_heading = heading::OUTPUT)]
+    #[arg(long, value_name = "FILE", group = "written", help_heading = heading::OUTPUT)]
     pub(crate) out: Option<PathBuf>,
-    /// Replace the file of `--out` if it exists.
-    #[arg(long, requires = "out", help_heading = heading::OUTPUT)]
+    /// Replace files that exist.
+    #[arg(long, requires = "written", help_heading = heading::OUTPUT)]
     pub(crate) force: bool,
 }
 
 impl EvalArguments {
     /// The file for the predictions, which must not exist without `--force`.
     pub(crate) fn out(&self) -> Result<Option<&Path>> {
-        match self.out.as_deref() {
-            Some(file) if !self.force && is_there(file)? => {
-                bail!("`{}` exists: `--force` replaces it", file.display())
-            }
-            file => Ok(file),
-        }
+        self.out.as_deref().map(|file| check_new(file, self.force).map(|()| file)).transpose()
     }
 }
 
-pub(super) fn run(arguments: EvalArguments, printer: Printer) -> Outcome {
+/// Options of `lrvd eval`.
+#[derive(Debug, Args)]
+pub(crate) struct EvalCommand {
+    #[command(flatten)]
+    pub(crate) eval: EvalArguments,
+    /// File for the rows that are answered wrong, the most confident answers first: `.csv`, `.jsonl` or `.parquet`.
+    ///
+    /// It has the text, the label, the answer and the probabilities of both, of several labels those that are missing and those
+    /// that are given besides; of numbers it has all rows, the largest residual first. The answers are those of `--draws`, or
+    /// of the posterior mean.
+    #[arg(long, value_name = "FILE", group = "written", help_heading = heading::OUTPUT)]
+    pub(crate) errors: Option<PathBuf>,
+    /// Columns or keys of the data that are carried to the file of `--errors`, comma-separated; `all` for all of them.
+    #[arg(long, value_delimiter = ',', value_name = "A,B", requires = "errors", conflicts_with = "task", help_heading = heading::OUTPUT)]
+    pub(crate) keep: Vec<String>,
+}
+
+pub(super) fn run(command: EvalCommand, printer: Printer) -> Outcome {
+    let EvalCommand { eval: mut arguments, errors, keep } = command;
+    // They are used.
+    arguments.reading.drop_keys.extend(keep.iter().cloned());
+    let force = arguments.force;
     if Adapter::is_for_texts(&arguments.adapter.dir)? {
+        if errors.is_some() {
+            bail!("`--errors` is for classifiers: `--out` has the loss of every text");
+        }
         return language(arguments, printer);
     }
     let out = arguments.out()?;
+    let errors = errors.map(|file| new_file(&file, force)).transpose()?;
+    let keep = Keep::new(&keep, WrongRow::KEYS);
     let (classifier, data, rows) = labelled(&arguments, printer)?;
     let draws = classifier.draws(arguments.adapter.answers.draws)?;
     let seed = arguments.adapter.answers.seed.unwrap_or(classifier.info.run.seed);
@@ -90,7 +114,44 @@ pub(super) fn run(arguments: EvalArguments, printer: Printer) -> Outcome {
     });
     // The answers that `lrvd predict` gives with the same option.
     let shown = arguments.adapter.answers.draws.unwrap_or(0);
+    if let Some(file) = errors {
+        let kept = match &arguments.data {
+            Some(data) if !keep.is_empty() => {
+                kept_rows(data, &own_columns(&arguments, &classifier), &keep)?
+            }
+            _ => BTreeMap::new(),
+        };
+        let wrong = evaluation.wrong(&rows.examples, shown, &kept)?;
+        write_errors(file, &wrong, &classifier.info.goal.answers, printer)?;
+    }
     show(body, &evaluation, shown, printer)
+}
+
+/// Writes the rows that are answered wrong.
+fn write_errors(
+    mut file: RowFile,
+    wrong: &[WrongRow<'_>],
+    answers: &AnswerSpace,
+    printer: Printer,
+) -> Result<()> {
+    if wrong.is_empty() {
+        file.start_with(WrongRow::columns(answers).iter().copied());
+    }
+    for row in wrong {
+        push(&mut file, &Row::new(row)?)?;
+    }
+    let what = if *answers == AnswerSpace::Score { "rows" } else { "wrong rows" };
+    let note = format!("{} {what}: {}", wrong.len(), file.path().display());
+    file.finish()?;
+    printer.note(&note);
+    Ok(())
+}
+
+/// Columns of the rows that the command line names.
+fn own_columns(arguments: &EvalArguments, classifier: &SavedClassifier) -> TextColumns {
+    let InputColumns { text_column, pair_column, choice_columns } = arguments.columns.clone();
+    let label = arguments.label_column.clone();
+    classifier.columns().with(text_column, pair_column, label, choice_columns)
 }
 
 /// Numbers of rows that the run of the model has used, with a note on them.

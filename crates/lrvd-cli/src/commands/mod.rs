@@ -46,10 +46,10 @@ pub(crate) enum Command {
     Train(Box<train::TrainArguments>),
     /// Evaluate a saved classifier on labelled examples, or a language model on texts.
     #[command(after_long_help = help::text(include_str!("help/eval.txt")))]
-    Eval(eval::EvalArguments),
+    Eval(Box<eval::EvalCommand>),
     /// Classify texts, with calibrated probabilities and entropy.
     #[command(after_long_help = help::text(include_str!("help/predict.txt")))]
-    Predict(predict::PredictArguments),
+    Predict(Box<predict::PredictArguments>),
     /// Answer typed questions about one state, with calibrated probabilities and confidence.
     #[command(after_long_help = help::text(include_str!("help/decide.txt")))]
     Decide(Box<decide::DecideArguments>),
@@ -157,8 +157,8 @@ pub(crate) fn run(arguments: Arguments, printer: Printer) -> Outcome {
     printer.format().check(arguments.command.content())?;
     match arguments.command {
         Command::Train(arguments) => train::run(*arguments, global, printer),
-        Command::Eval(arguments) => eval::run(arguments, printer),
-        Command::Predict(arguments) => predict::run(arguments, printer),
+        Command::Eval(arguments) => eval::run(*arguments, printer),
+        Command::Predict(arguments) => predict::run(*arguments, printer),
         Command::Decide(arguments) => decide::run(*arguments, printer),
         Command::Generate(arguments) => generate::run(*arguments, printer),
         #[cfg(feature = "serve")]

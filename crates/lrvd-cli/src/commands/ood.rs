@@ -13,7 +13,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::abstain::check_unseen;
-use super::answers::{Answers, InputArguments, Origin, Skipped};
+use super::answers::{Answers, InputArguments, Origin, OutputArguments, Skipped};
 use super::eval::{OwnRows, draws, load};
 use super::predict::{Windows, inputs_of};
 use super::{Outcome, help, table};
@@ -63,6 +63,8 @@ pub(crate) struct ScoreArguments {
     adapter: AdapterArguments,
     #[command(flatten)]
     input: InputArguments,
+    #[command(flatten)]
+    output: OutputArguments,
     /// Share of texts like those of training that may count as outside.
     #[arg(long, value_name = "ALPHA", help_heading = heading::ANSWERS, default_value = "0.05", value_parser = args::share, allow_negative_numbers = true)]
     alpha: f64,
@@ -161,8 +163,9 @@ struct Scored<'a> {
 }
 
 fn score(arguments: ScoreArguments, printer: Printer) -> Outcome {
-    let ScoreArguments { adapter, input, alpha } = arguments;
+    let ScoreArguments { adapter, input, output, alpha } = arguments;
     input.check()?;
+    let mut written = Answers::new("ood score", printer).into_file(&output)?;
     let classifier = opened(&adapter, printer)?;
     let detector = OodDetector::read(&classifier)?;
     let OodReport { score, draws, seed, .. } = detector.report;
@@ -176,7 +179,6 @@ fn score(arguments: ScoreArguments, printer: Printer) -> Outcome {
             );
         }
     }
-    let mut written = Answers::new("ood score", printer);
     let skipped = Skipped::new(&input);
     let strict = adapter.answers.open().strict;
     let inputs = inputs_of(input, &adapter.dir, &classifier, printer)?;

@@ -8,13 +8,13 @@ use lrvd_bench::adapter::{
     InputRow, RowAnswer, SavedClassifier, Withheld, read_inputs, stream_inputs,
 };
 use lrvd_bench::answers::AnswerSpace;
-use lrvd_bench::data::{Input, Place, table};
+use lrvd_bench::data::{Input, KeptCells, Place, table};
 use lrvd_bench::method::Intervals;
 use lrvd_bench::{Error, Kind as ErrorKind, Result, kind_of};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::answers::{Answers, InputArguments, Origin, Rows, Skipped, Window};
+use super::answers::{Answers, InputArguments, Origin, OutputArguments, Rows, Skipped, Window};
 use super::eval::{draws, load};
 use super::{Outcome, STDIN, decide};
 use crate::args::{self, AdapterArguments, InputColumns, heading};
@@ -26,6 +26,8 @@ pub(crate) struct PredictArguments {
     pub(crate) adapter: AdapterArguments,
     #[command(flatten)]
     pub(crate) input: InputArguments,
+    #[command(flatten)]
+    pub(crate) output: OutputArguments,
     /// Give no label if the entropy is above this many nats [default: the threshold of `lrvd abstain fit`, if any].
     #[arg(long, value_name = "NATS", value_parser = args::entropy, allow_negative_numbers = true, help_heading = heading::ANSWERS)]
     pub(crate) abstain_above: Option<f64>,
@@ -90,6 +92,7 @@ enum Kind<'a> {
 
 pub(super) fn run(arguments: PredictArguments, printer: Printer) -> Outcome {
     arguments.input.check()?;
+    let mut written = Answers::new("predict", printer).into_file(&arguments.output)?;
     let classifier = load(&arguments.adapter, printer)?;
     let is_typed = matches!(
         classifier.info.goal.answers,
@@ -98,7 +101,7 @@ pub(super) fn run(arguments: PredictArguments, printer: Printer) -> Outcome {
     if is_typed {
         classifier
             .withheld(arguments.abstain_above, draws(&arguments.adapter.answers, &classifier)?)?;
-        return decide::predict(arguments.input, &arguments.adapter, &classifier, printer);
+        return decide::predict(arguments.input, &arguments.adapter, &classifier, written, printer);
     }
     let draws = draws(&arguments.adapter.answers, &classifier)?;
     let limit = classifier.withheld(arguments.abstain_above, draws)?;
@@ -108,7 +111,6 @@ pub(super) fn run(arguments: PredictArguments, printer: Printer) -> Outcome {
     let seed = arguments.adapter.answers.seed.unwrap_or(classifier.info.run.seed);
     let most_labels = if arguments.all { usize::MAX } else { SHOWN };
     let labels = &classifier.info.goal.answers.names();
-    let mut written = Answers::new("predict", printer);
     let skipped = Skipped::new(&arguments.input);
     let strict = arguments.adapter.answers.open().strict;
     let inputs = inputs_of(arguments.input, &arguments.adapter.dir, &classifier, printer)?;
@@ -190,6 +192,7 @@ fn shown(answer: &PredictedRow<'_>, labels: &[String], choices: &[String], most:
     let mut lines = vec![
         [Some(answer.text), answer.pair].into_iter().flatten().collect::<Vec<_>>().join(" | "),
     ];
+    lines.extend(answer.origin.kept().map(|(name, value)| format!("  {name}: {value}")));
     match &answer.kind {
         Kind::Score { predicted, interval, draws_deviation, .. } => {
             let percent = 100.0 * Intervals::LEVEL;
@@ -256,16 +259,17 @@ pub(super) fn inputs_of(
     classifier: &SavedClassifier,
     printer: Printer,
 ) -> Result<Rows<InputRow>> {
+    let keep = arguments.kept();
     let InputColumns { text_column, pair_column, choice_columns } = arguments.columns;
     let is_named = text_column.is_some() || pair_column.is_some() || !choice_columns.is_empty();
     let columns = classifier.columns().with(text_column, pair_column, None, choice_columns);
     let is_text = |path: &PathBuf| path.extension().is_some_and(|end| end == "txt");
     let table = match (&arguments.input, arguments.jsonl) {
-        (Some(path), true) => Some(read_inputs(path, table::Format::Jsonl, columns)?),
+        (Some(path), true) => Some(read_inputs(path, table::Format::Jsonl, columns, keep.clone())?),
         (Some(path), false) if is_text(path) => None,
-        (Some(path), false) => Some(read_inputs(path, table::Format::of(path)?, columns)?),
+        (Some(path), false) => Some(read_inputs(path, table::Format::of(path)?, columns, keep.clone())?),
         (None, true) => {
-            let read = |reader| stream_inputs(reader, Path::new(STDIN), columns);
+            let read = |reader| stream_inputs(reader, Path::new(STDIN), columns, keep);
             return Rows::coming(printer, read);
         }
         (None, false) => None,
@@ -273,13 +277,13 @@ pub(super) fn inputs_of(
     if let Some(table) = table {
         return Ok(Rows::known(table));
     }
-    if is_named {
+    if is_named || !keep.is_empty() {
         let found = match &arguments.input {
             Some(file) => format!("`{}` has one text a line", file.display()),
             None => "texts have none: pass `--input FILE`, or `--jsonl`".to_owned(),
         };
         bail!(
-            "`--text-column`, `--pair-column` and `--choice-columns` name columns of a table, and {found}"
+            "`--text-column`, `--pair-column`, `--choice-columns` and `--keep` name columns of a table, and {found}"
         );
     }
     if matches!(classifier.info.goal.answers, AnswerSpace::Choice { .. }) {
@@ -295,13 +299,14 @@ pub(super) fn inputs_of(
                 bail!("an empty text cannot be classified");
             }
             let input = Ok(Input { pair: pairs.next(), ..Input::text(text) });
-            Ok(InputRow { id: None, at: None, input })
+            Ok(InputRow { id: None, at: None, kept: KeptCells::default(), input })
         });
         return Ok(Rows::known(inputs));
     }
     let row = |line: Result<(Place, String)>| match line {
         Ok((place, text)) => {
-            Ok(InputRow { id: None, at: Some(place.at), input: Ok(Input::text(text)) })
+            let input = Ok(Input::text(text));
+            Ok(InputRow { id: None, at: Some(place.at), kept: KeptCells::default(), input })
         }
         Err(error) => InputRow::unread(error),
     };

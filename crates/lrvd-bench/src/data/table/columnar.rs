@@ -1,22 +1,27 @@
-//! Parquet, a row at a time, through the record interface, which needs no Arrow.
+//! Parquet, a row at a time, through the record interface, which needs no Arrow; and rows as parquet.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::io::{self, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 use std::path::Path;
 use std::sync::{Arc, Once};
 
 use anyhow::{bail, ensure};
-use parquet::basic::{ConvertedType, Type as Physical};
+use parquet::basic::{Compression, ConvertedType, Repetition, Type as Physical};
+use parquet::data_type::{BoolType, ByteArrayType, DataType, DoubleType, Int64Type};
 use parquet::errors::ParquetError;
+use parquet::file::properties::WriterProperties;
 use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::record::reader::RowIter;
 use parquet::schema::types::Type;
 use serde_json::Value;
 
 use super::super::columns::ID;
 use super::row::{At, Place, Row, Source, any_of};
+use super::write::{Column, Kind, cell_text};
 use crate::error::{Error, Result};
 use crate::text::quoted;
 
@@ -174,4 +179,72 @@ fn broken(file: &Path, source: ParquetError) -> Error {
         source => source,
     };
     Error::new(source).context(format!("cannot decode parquet file `{}`", file.display()))
+}
+
+/// Rows that are compressed together.
+const GROUP: usize = 1 << 14;
+
+/// Writes `rows`, which have a value for each of the `columns`.
+pub(super) fn write(
+    out: &mut (impl Write + Send),
+    columns: &[Column],
+    mut rows: impl Iterator<Item = io::Result<Vec<Value>>>,
+) -> io::Result<()> {
+    let field = |column: &Column| {
+        let (physical, converted) = match column.kind {
+            Some(Kind::Bool) => (Physical::BOOLEAN, ConvertedType::NONE),
+            Some(Kind::Int) => (Physical::INT64, ConvertedType::NONE),
+            Some(Kind::Double) => (Physical::DOUBLE, ConvertedType::NONE),
+            Some(Kind::Text) | None => (Physical::BYTE_ARRAY, ConvertedType::UTF8),
+        };
+        let field = Type::primitive_type_builder(&column.name, physical)
+            .with_repetition(Repetition::OPTIONAL)
+            .with_converted_type(converted);
+        Ok(Arc::new(field.build()?))
+    };
+    let fields = columns.iter().map(field).collect::<Result<_, ParquetError>>()?;
+    let schema = Type::group_type_builder("rows").with_fields(fields).build()?;
+    let properties = WriterProperties::builder().set_compression(Compression::ZSTD(Default::default()));
+    let mut writer = SerializedFileWriter::new(out, Arc::new(schema), Arc::new(properties.build()))?;
+    loop {
+        let group: Vec<Vec<Value>> = rows.by_ref().take(GROUP).collect::<io::Result<_>>()?;
+        if group.is_empty() {
+            break;
+        }
+        let mut written = writer.next_row_group()?;
+        for (place, column) in columns.iter().enumerate() {
+            let values = || group.iter().map(|row| &row[place]);
+            let own = &mut written;
+            match column.kind {
+                Some(Kind::Bool) => fill::<BoolType, _>(own, values().map(Value::as_bool))?,
+                Some(Kind::Int) => fill::<Int64Type, _>(own, values().map(Value::as_i64))?,
+                Some(Kind::Double) => fill::<DoubleType, _>(own, values().map(Value::as_f64))?,
+                Some(Kind::Text) | None => {
+                    let text = |value: &Value| {
+                        let is_there = !value.is_null();
+                        is_there.then(|| cell_text(value).into_bytes().into())
+                    };
+                    fill::<ByteArrayType, _>(own, values().map(text))?;
+                }
+            }
+        }
+        written.close()?;
+    }
+    writer.close()?;
+    Ok(())
+}
+
+/// Writes the next column of a group; a value that is not there is null.
+fn fill<T: DataType, W: Write + Send>(
+    group: &mut SerializedRowGroupWriter<'_, W>,
+    values: impl Iterator<Item = Option<T::T>>,
+) -> Result<(), ParquetError> {
+    let all: Vec<Option<T::T>> = values.collect();
+    let levels: Vec<i16> = all.iter().map(|value| i16::from(value.is_some())).collect();
+    let there: Vec<T::T> = all.into_iter().flatten().collect();
+    let mut column = group
+        .next_column()?
+        .ok_or_else(|| ParquetError::General("the schema has fewer columns than the rows".into()))?;
+    column.typed::<T>().write_batch(&there, Some(&levels), None)?;
+    column.close()
 }

@@ -17,6 +17,7 @@ mod lines;
 mod row;
 #[cfg(all(test, feature = "parquet"))]
 mod tests;
+mod write;
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -25,6 +26,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use row::{At, BadRow, Cell, Place, Row};
+pub use write::{RowFile, cell_text};
 
 use anyhow::{anyhow, bail, ensure};
 use lrvd_burn::files::{open_file, reject_pointer};
