@@ -49,7 +49,7 @@ pub(crate) enum Command {
     Eval(Box<eval::EvalCommand>),
     /// Classify texts, with calibrated probabilities and entropy.
     #[command(after_long_help = help::text(include_str!("help/predict.txt")))]
-    Predict(Box<predict::PredictArguments>),
+    Predict(predict::PredictArguments),
     /// Answer typed questions about one state, with calibrated probabilities and confidence.
     #[command(after_long_help = help::text(include_str!("help/decide.txt")))]
     Decide(Box<decide::DecideArguments>),
@@ -158,7 +158,7 @@ pub(crate) fn run(arguments: Arguments, printer: Printer) -> Outcome {
     match arguments.command {
         Command::Train(arguments) => train::run(*arguments, global, printer),
         Command::Eval(arguments) => eval::run(*arguments, printer),
-        Command::Predict(arguments) => predict::run(*arguments, printer),
+        Command::Predict(arguments) => predict::run(arguments, printer),
         Command::Decide(arguments) => decide::run(*arguments, printer),
         Command::Generate(arguments) => generate::run(*arguments, printer),
         #[cfg(feature = "serve")]

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::{Arc, Once};
 
 use anyhow::{bail, ensure};
-use parquet::basic::{Compression, ConvertedType, Repetition, Type as Physical};
+use parquet::basic::{Compression, ConvertedType, Repetition, Type as Physical, ZstdLevel};
 use parquet::data_type::{BoolType, ByteArrayType, DataType, DoubleType, Int64Type};
 use parquet::errors::ParquetError;
 use parquet::file::properties::WriterProperties;
@@ -204,7 +204,7 @@ pub(super) fn write(
     };
     let fields = columns.iter().map(field).collect::<Result<_, ParquetError>>()?;
     let schema = Type::group_type_builder("rows").with_fields(fields).build()?;
-    let properties = WriterProperties::builder().set_compression(Compression::ZSTD(Default::default()));
+    let properties = WriterProperties::builder().set_compression(Compression::ZSTD(ZstdLevel::default()));
     let mut writer = SerializedFileWriter::new(out, Arc::new(schema), Arc::new(properties.build()))?;
     loop {
         let group: Vec<Vec<Value>> = rows.by_ref().take(GROUP).collect::<io::Result<_>>()?;

@@ -143,7 +143,7 @@ impl RowFile {
             line.push_str(&serde_json::to_string(value)?);
         }
         line.push_str("}\n");
-        Ok(self.kept.write_all(line.as_bytes()).map_err(cannot("write", &self.path))?)
+        self.kept.write_all(line.as_bytes()).map_err(cannot("write", &self.path))
     }
 
     /// Writes the file, whole or not at all.
