@@ -30,9 +30,24 @@ pub struct WrongRow<'a> {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Wrong {
-    Class { label: String, predicted: String, label_probability: f64, predicted_probability: f64 },
-    Labels { label: Vec<String>, predicted: Vec<String>, missing: Vec<String>, extra: Vec<String>, largest_error: f64 },
-    Score { label: f64, predicted: f64, residual: f64 },
+    Class {
+        label: String,
+        predicted: String,
+        label_probability: f64,
+        predicted_probability: f64,
+    },
+    Labels {
+        label: Vec<String>,
+        predicted: Vec<String>,
+        missing: Vec<String>,
+        extra: Vec<String>,
+        largest_error: f64,
+    },
+    Score {
+        label: f64,
+        predicted: f64,
+        residual: f64,
+    },
 }
 
 impl Wrong {
@@ -91,7 +106,9 @@ impl Evaluation {
         let thresholds = self.thresholds.of(draws, width);
         let mut rows = Vec::new();
         for (example, outputs) in examples.iter().zip(scored.outputs.chunks(width)) {
-            let Some(wrong) = wrong(example, outputs, answers, &names, &thresholds)? else { continue };
+            let Some(wrong) = wrong(example, outputs, answers, &names, &thresholds)? else {
+                continue;
+            };
             let (At::Line(number) | At::Row(number)) = example.place.at;
             rows.push(WrongRow {
                 id: &example.id,
@@ -165,7 +182,8 @@ mod tests {
     fn a_row_is_wrong_by_its_class_its_labels_or_its_number() {
         let names = ["a", "b", "c"].map(String::from);
         let of = |label: Label, outputs: &[f64], answers: &AnswerSpace| {
-            let place = crate::data::Place { file: std::path::Path::new("f").into(), at: At::Line(2) };
+            let place =
+                crate::data::Place { file: std::path::Path::new("f").into(), at: At::Line(2) };
             let example = Example { id: "7".to_owned(), place, input: Input::text("t"), label };
             let found = wrong(&example, outputs, answers, &names, &[0.5, 0.3, 0.5]).unwrap();
             found.map(|found| serde_json::to_string(&found).unwrap())

@@ -8,9 +8,9 @@ use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
+use super::TextColumns;
 use super::columns::ID;
 use super::table::{At, BadRow, Row, read};
-use super::TextColumns;
 use crate::error::Result;
 use crate::text::{UnknownName, quoted};
 
@@ -130,7 +130,8 @@ mod tests {
     fn named_columns_are_carried_and_those_of_the_answer_are_not_there_twice() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("rows.csv");
-        std::fs::write(&path, "id,text,label,customer,p_label\n1,a,good,007,x\n2,b,bad,8,y\n").unwrap();
+        std::fs::write(&path, "id,text,label,customer,p_label\n1,a,good,007,x\n2,b,bad,8,y\n")
+            .unwrap();
         let kept = |names: &[&str]| {
             let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
             let keep = Keep::new(&names, &["id", "text", "label", "p_label"]);

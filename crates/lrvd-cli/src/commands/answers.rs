@@ -394,7 +394,8 @@ impl Answers {
         }
         if let Some(file) = &mut self.file {
             let nested = file.is_nested();
-            let row = if nested { self.printer.row(self.command, answer) } else { Row::new(answer) };
+            let row =
+                if nested { self.printer.row(self.command, answer) } else { Row::new(answer) };
             push(file, &row?)?;
             return Ok(true);
         }

@@ -256,7 +256,9 @@ pub(super) fn predict(
     printer: Printer,
 ) -> Outcome {
     if !input.kept().is_empty() {
-        bail!("`--keep` is not for typed questions: their answers have the `id` and the line of the row");
+        bail!(
+            "`--keep` is not for typed questions: their answers have the `id` and the line of the row"
+        );
     }
     let draws = draws(&adapter.answers, classifier)?;
     printer.notes(&classifier.thresholds(draws));

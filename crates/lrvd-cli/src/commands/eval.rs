@@ -13,9 +13,7 @@ use lrvd_bench::adapter::{
 };
 use lrvd_bench::answers::{AnswerSpace, QuestionKind};
 use lrvd_bench::data::table::RowFile;
-use lrvd_bench::data::{
-    Keep, NamedTexts, ReadOptions, Split, TextColumns, kept_rows, read_texts,
-};
+use lrvd_bench::data::{Keep, NamedTexts, ReadOptions, Split, TextColumns, kept_rows, read_texts};
 use lrvd_bench::eval::Residual;
 use lrvd_bench::record::{ClassReport, Metrics, Reliability};
 use lrvd_bench::task::Task;

@@ -267,7 +267,9 @@ pub(super) fn inputs_of(
     let table = match (&arguments.input, arguments.jsonl) {
         (Some(path), true) => Some(read_inputs(path, table::Format::Jsonl, columns, keep.clone())?),
         (Some(path), false) if is_text(path) => None,
-        (Some(path), false) => Some(read_inputs(path, table::Format::of(path)?, columns, keep.clone())?),
+        (Some(path), false) => {
+            Some(read_inputs(path, table::Format::of(path)?, columns, keep.clone())?)
+        }
         (None, true) => {
             let read = |reader| stream_inputs(reader, Path::new(STDIN), columns, keep);
             return Rows::coming(printer, read);

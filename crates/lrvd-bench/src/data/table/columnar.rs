@@ -204,8 +204,10 @@ pub(super) fn write(
     };
     let fields = columns.iter().map(field).collect::<Result<_, ParquetError>>()?;
     let schema = Type::group_type_builder("rows").with_fields(fields).build()?;
-    let properties = WriterProperties::builder().set_compression(Compression::ZSTD(ZstdLevel::default()));
-    let mut writer = SerializedFileWriter::new(out, Arc::new(schema), Arc::new(properties.build()))?;
+    let properties =
+        WriterProperties::builder().set_compression(Compression::ZSTD(ZstdLevel::default()));
+    let mut writer =
+        SerializedFileWriter::new(out, Arc::new(schema), Arc::new(properties.build()))?;
     loop {
         let group: Vec<Vec<Value>> = rows.by_ref().take(GROUP).collect::<io::Result<_>>()?;
         if group.is_empty() {
@@ -242,9 +244,9 @@ fn fill<T: DataType, W: Write + Send>(
     let all: Vec<Option<T::T>> = values.collect();
     let levels: Vec<i16> = all.iter().map(|value| i16::from(value.is_some())).collect();
     let there: Vec<T::T> = all.into_iter().flatten().collect();
-    let mut column = group
-        .next_column()?
-        .ok_or_else(|| ParquetError::General("the schema has fewer columns than the rows".into()))?;
+    let mut column = group.next_column()?.ok_or_else(|| {
+        ParquetError::General("the schema has fewer columns than the rows".into())
+    })?;
     column.typed::<T>().write_batch(&there, Some(&levels), None)?;
     column.close()
 }

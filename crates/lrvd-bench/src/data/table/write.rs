@@ -105,10 +105,9 @@ impl RowFile {
                 let unwritten = format!("cannot write `{}`", path.display());
                 return Err(left_out("parquet").context(unwritten));
             }
-            Format::Tsv | Format::Json => bail!(
-                "`{}`: rows are written as `.csv`, `.jsonl` or `.parquet`",
-                path.display()
-            ),
+            Format::Tsv | Format::Json => {
+                bail!("`{}`: rows are written as `.csv`, `.jsonl` or `.parquet`", path.display())
+            }
         }
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
         let kept = tempfile::tempfile_in(parent.unwrap_or(Path::new(".")));
@@ -197,7 +196,8 @@ mod tests {
         ];
         for row in &rows {
             assert!(!path.exists());
-            file.push(row.as_object().unwrap().iter().map(|(name, value)| (&**name, value))).unwrap();
+            file.push(row.as_object().unwrap().iter().map(|(name, value)| (&**name, value)))
+                .unwrap();
         }
         file.finish().unwrap();
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
