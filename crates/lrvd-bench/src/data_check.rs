@@ -16,7 +16,7 @@ use crate::data::{
 };
 use crate::error::Result;
 use crate::language::{EncodedText, LanguageReader};
-use crate::settings::{Config, Layers, ModelFacts, WordingSettings};
+use crate::settings::{Config, Layers, ModelFacts};
 
 const SHOWN: usize = 3;
 
@@ -68,9 +68,10 @@ pub fn check_data(data: Data, model: Option<&str>, settings: Layers) -> Result<V
     };
     let model = model.map(open).transpose()?;
     let facts = data.facts(model.as_ref().map(|model| &model.architecture as &dyn ModelFacts));
-    let Config { max_length, wording, .. } = settings.resolve(&facts)?.config;
+    let config = settings.resolve(&facts)?.config;
+    let max_length = config.max_length;
     let mut report = match data {
-        Data::Labelled(data) => labelled(data, model.as_ref(), &wording, max_length)?,
+        Data::Labelled(data) => labelled(data, model.as_ref(), &config)?,
         Data::Texts(data) => texts(&data, model.as_ref(), max_length)?,
     };
     report["max_length"] = json!(model.as_ref().map(|_| max_length));
@@ -125,10 +126,11 @@ fn splits<C: Pieces, L>(
 fn labelled(
     mut data: Dataset,
     model: Option<&Opened>,
-    given: &WordingSettings,
-    max_length: usize,
+    config: &Config,
 ) -> Result<Value> {
-    let layout = model.map(|model| model.architecture.resolve(&mut data, given)).transpose()?;
+    let &Config { wording: ref given, pooling, max_length, .. } = config;
+    let layout = model.map(|model| model.architecture.resolve(&mut data, given, pooling));
+    let layout = layout.transpose()?;
     let goal = &data.kind.goal;
     let readout = layout.as_ref().map_or(given.readout.unwrap_or_default(), InputLayout::readout);
     let reader = match (model, &layout) {

@@ -179,15 +179,17 @@ pub fn train(
     let pooled = match settings.experiment.pooling {
         _ if !follows => None,
         Pooling::First => None,
-        Pooling::FirstToken => Some(("the first token", "mean", "the mean over all tokens")),
-        Pooling::Mean => Some(("the mean over all tokens", "first", "the first token")),
+        Pooling::FirstToken => Some(("the first token", "mean", "reads the mean over all tokens")),
+        Pooling::Mean => Some(("the mean over all tokens", "first", "reads the first token")),
+        Pooling::Last if goal.answers == AnswerSpace::Tokens => None,
+        Pooling::Last => Some(("the last token", "first", "asks in words")),
     };
     if let Some((read, other, instead)) = pooled {
         let stated = Pooling::of_embedding(&backbone.location.folder)?;
         let source = stated.map(|_| format!(", as `{}` of the model says", Pooling::FILE));
         let source = source.unwrap_or_default();
         sink(&Event::Note(format!(
-            "the head reads {read}{source}; `--set pooling={other}` reads {instead}"
+            "the head reads {read}{source}; `--set pooling={other}` {instead}"
         )));
     }
     let run = run::Run::new(settings.start(&backbone, &task, &device), stop, label, (1, 1));
@@ -444,7 +446,10 @@ impl TrainOptions {
     ) -> Result<TrainSettings> {
         let (rows, files) = match data {
             Data::Labelled(data) => {
-                let layout = backbone.architecture.resolve(data, &experiment.wording)?;
+                let layout = {
+                    let Config { wording, pooling, .. } = &experiment;
+                    backbone.architecture.resolve(data, wording, *pooling)?
+                };
                 let goal = data.kind.goal.clone();
                 let validation_split = data.validation_split;
                 let columns = data.kind.columns.clone().map(Columns::Labelled);

@@ -10,8 +10,8 @@ use crate::batch::{MASKED_LOGIT, ScoredOptions, TokenBatch};
 use crate::deberta::DebertaClassifier;
 use crate::llama::{LlamaForCausalLm, LlamaModel, LlamaScore};
 
-/// An encoder with a classification head, or a language model that answers by the logits of a few tokens, by a number, or by
-/// those of every next token.
+/// An encoder with a classification head, or a language model that answers by the logits of a few tokens, by a linear head, or
+/// by the logits of every next token.
 #[expect(clippy::large_enum_variant, reason = "a run holds two of them")]
 #[derive(Module, Debug)]
 pub enum AutoModel {
@@ -19,7 +19,7 @@ pub enum AutoModel {
     Deberta(DebertaClassifier),
     /// Llama, by its [answer tokens](LlamaForCausalLm::answering), or without them by the next tokens of a text.
     Llama(LlamaForCausalLm),
-    /// Llama, by a number.
+    /// Llama, by a linear head: a number or classes.
     LlamaScore(LlamaScore),
 }
 

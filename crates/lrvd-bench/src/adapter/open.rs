@@ -500,8 +500,7 @@ impl AdapterFiles {
         let (task_type, whole): (_, &[&str]) = match &description.layout {
             // It answers by its own head, which is adapted and not replaced.
             layout if layout.readout() != Readout::Head => ("CAUSAL_LM", &[]),
-            InputLayout::Prompt(_) => ("SEQ_CLS", &["score"]),
-            _ => ("SEQ_CLS", &["pooler", "pre_classifier", "classifier"]),
+            _ => ("SEQ_CLS", &["pooler", "pre_classifier", "classifier", "score"]),
         };
         // A RoBERTa has no module called pooler, and a mean needs none.
         let mut found = Vec::new();

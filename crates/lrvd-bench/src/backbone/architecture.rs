@@ -80,7 +80,7 @@ impl Architecture {
         Ok(match self {
             Self::Deberta(config) => config.open_weights(model)?,
             Self::Llama(_) if GgufModel::is_at(model) => GgufModel::open(model)?.weights()?,
-            Self::Llama(_) => WeightStore::open(model)?,
+            Self::Llama(_) => LlamaConfig::open_weights(model)?,
         })
     }
 
@@ -139,13 +139,18 @@ impl Architecture {
     }
 
     /// Decides what a model of this kind answers to rows like those of `data`, and the layout in which it reads them. Typed
-    /// questions are answered by their options; an encoder answers the one question that all rows have.
+    /// questions are answered by their options; an encoder answers the one question that all rows have. A language model that
+    /// reads the last token (`pooling`) has a head for classes and labels, as an encoder.
     pub(crate) fn resolve(
         &self,
         data: &mut Dataset,
         given: &WordingSettings,
+        pooling: Pooling,
     ) -> Result<InputLayout> {
         let form = self.input_form();
+        if let (Self::Llama(_), Pooling::Last) = (self, pooling) {
+            return last_token(data, given);
+        }
         let Labelled { goal, columns, .. } = &mut data.kind;
         let has_own = columns.as_ref().is_some_and(|columns| columns.questions.is_some());
         if let AnswerSpace::Questions { usual, .. } = &mut goal.answers {
@@ -163,7 +168,8 @@ impl Architecture {
         }
         if let (AnswerSpace::Labels { .. }, InputForm::Decoder) = (&data.kind.goal.answers, form) {
             bail!(
-                "the rows of `{}` have several labels, which a head answers, and a language model has none: train an encoder",
+                "the rows of `{}` have several labels, which a head answers: train an encoder, or give the language model a head \
+                 that reads its last token (`--set pooling=last`)",
                 data.name
             );
         }
@@ -226,7 +232,9 @@ impl Architecture {
                 let labels = &LETTERS[..goal.answers.width().min(LETTERS.len())];
                 TextReader::questions(tokenizer, self.input_form(), *form, labels, true, max_length)
             }
-            (Self::Deberta(_), _) => Ok(TextReader::segments(tokenizer, max_length)),
+            (Self::Deberta(_), _) | (Self::Llama(_), InputLayout::Segments) => {
+                Ok(TextReader::segments(tokenizer, max_length))
+            }
             (Self::Llama(_), InputLayout::Prompt(wording)) => {
                 TextReader::words(wording, &goal.name, tokenizer, max_length)
             }
@@ -324,7 +332,7 @@ impl ModelFacts for Architecture {
     fn pooling(&self) -> Pooling {
         match self {
             Self::Deberta(config) => config.pooling,
-            Self::Llama(_) => Pooling::First,
+            Self::Llama(config) => config.pooling,
         }
     }
 
@@ -346,6 +354,27 @@ impl ModelFacts for Architecture {
             at.map_or_else(|| name.clone(), |at| usual[at].to_owned())
         };
         TargetModules::Names(names.iter().map(own).collect())
+    }
+}
+
+/// The layout of a language model whose head reads the last token of a text.
+fn last_token(data: &Dataset, given: &WordingSettings) -> Result<InputLayout> {
+    let goal = &data.kind.goal;
+    let is_asked = !matches!(
+        goal.answers,
+        AnswerSpace::Classes { .. } | AnswerSpace::Labels { .. } | AnswerSpace::Score
+    );
+    match given.given() {
+        Some(key) => bail!(
+            "`{key}` words the prompt of a language model, and with `pooling` = `last` a head reads the last token of the text \
+             alone: `--set pooling=first` asks in words"
+        ),
+        None if is_asked => bail!(
+            "the rows of `{}` are questions with options, and with `pooling` = `last` a head answers classes, labels or a \
+             number: `--set pooling=first` asks in words",
+            data.name
+        ),
+        None => Ok(InputLayout::Segments),
     }
 }
 

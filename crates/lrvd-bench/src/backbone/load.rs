@@ -134,7 +134,7 @@ impl Backbone {
             Architecture::Llama(_) => {
                 return Err(self.unfit(
                     what,
-                    "is for an encoder or a number: a language model answers by words",
+                    "is for an encoder or a number: a language model answers by words, or by a new head",
                 ));
             }
             Architecture::Deberta(encoder) => encoder.id2label.as_slice(),
@@ -428,7 +428,8 @@ pub(crate) fn load_language_model(
 
 /// A model that answers `task`, and the names of the parameters that the checkpoint did not have.
 /// Values that `head` leaves out of the checkpoint come from `seed`. A language model answers by the logits of the
-/// task's answer tokens, a number by a head like an encoder's, and texts by the logits of every next token.
+/// task's answer tokens, a number, and with the pooling of the last token classes and labels, by a head like an encoder's, and
+/// texts by the logits of every next token.
 pub(crate) fn load_model(
     backbone: &Backbone,
     task: &PreparedTask,
@@ -441,6 +442,12 @@ pub(crate) fn load_model(
     let (store, seed) = (backbone.open_weights(head)?, NoiseKey::new(seed));
     let held = backbone.held(precision)?;
     let (model, report) = match &backbone.architecture {
+        Architecture::Deberta(_) if pooling == Pooling::Last => {
+            return Err(backbone.unfit(
+                "`pooling` = `last`",
+                "is for language models, and this is an encoder: set `pooling` to `first` or `mean`",
+            ));
+        }
         Architecture::Deberta(encoder) if task.goal.answers != AnswerSpace::Tokens => {
             let config = Backbone::config_for(encoder, task.labels, pooling, dropout);
             let (model, report) = match held {
@@ -451,17 +458,20 @@ pub(crate) fn load_model(
             };
             (AutoModel::Deberta(model), report)
         }
-        Architecture::Llama(_) if !pooling.is_first() => {
+        Architecture::Llama(_) if pooling == Pooling::Mean => {
             return Err(backbone
                 .unfit("`pooling` = `mean`", "is for encoders, and this is a language model"));
         }
-        Architecture::Llama(config) if task.goal.answers == AnswerSpace::Score => {
-            let config = undropped(config, dropout);
+        Architecture::Llama(config) if task.has_decoder_head(pooling) => {
+            let (config, labels) = (undropped(config, dropout), task.labels);
             let (model, report) = match held.as_ref().and_then(AutoModel::decoder) {
-                Some(decoder) => {
-                    LlamaScore::with_decoder(decoder.clone(), &store, seed, device, precision)?
+                Some(held) => {
+                    let decoder = held.clone();
+                    LlamaScore::with_decoder(decoder, &store, labels, seed, device, precision)?
                 }
-                None => LlamaScore::from_pretrained(&store, &config, seed, device, precision)?,
+                None => {
+                    LlamaScore::from_pretrained(&store, &config, labels, seed, device, precision)?
+                }
             };
             (AutoModel::LlamaScore(model), report)
         }

@@ -8,10 +8,12 @@ use lrvd_burn::model::NamedModule;
 use lrvd_burn::parameters::Group;
 use lrvd_burn::train::{Examples, Targets};
 use lrvd_core::metrics::mean_and_variance;
+use lrvd_models::deberta::Pooling;
 use lrvd_models::{Prefixes, ScoredOptions, TokenBatch};
 
 use super::example::{drawn, drawn_by_class};
 use super::{At, Label, held_out};
+use crate::answers::AnswerSpace;
 use crate::error::Burn;
 use crate::task::Goal;
 
@@ -327,6 +329,18 @@ pub struct PreparedTask {
 }
 
 impl PreparedTask {
+    /// `true` if a language model answers by a head like an encoder's: a number, and classes or labels where it reads the last
+    /// token and not the words of a prompt.
+    pub(crate) fn has_decoder_head(&self, pooling: Pooling) -> bool {
+        match self.goal.answers {
+            AnswerSpace::Score => true,
+            AnswerSpace::Classes { .. } | AnswerSpace::Labels { .. } => {
+                pooling == Pooling::Last && self.answers.is_empty()
+            }
+            _ => false,
+        }
+    }
+
     pub fn without_examples(goal: Goal) -> Self {
         Self {
             labels: goal.answers.width(),

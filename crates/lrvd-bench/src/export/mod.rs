@@ -8,6 +8,7 @@ use std::path::Path;
 use anyhow::bail;
 use lrvd_burn::files::AtomicDir;
 use lrvd_burn::peft::{CapReport, ExportLayout, ExportSummary, PeftAdapter};
+use lrvd_models::deberta::Pooling;
 use lrvd_models::llama::gguf::{GgufAdapter, write_gguf_adapter};
 
 use crate::adapter::{Adapter, Description, HEAD_FILE};
@@ -36,12 +37,19 @@ fn differences(info: Option<&Description>, to_peft: bool) -> Vec<String> {
         return Vec::new();
     };
     let mut found = Vec::new();
-    if to_peft && !info.pooling.is_first() {
+    if to_peft && info.pooling == Pooling::Mean {
         found.push(format!(
             "the head reads the mean over all tokens, which no classifier of transformers does: PEFT loads the encoder \
              alone (`AutoModel`), and `{HEAD_FILE}` holds the classifier; README.md shows how to put them together, and \
              `lrvd` reads the folder whole"
         ));
+    }
+    if info.pooling == Pooling::Last {
+        found.push(
+            "the head reads the last token by the attention mask; transformers reads the last that is not `pad_token_id`, which \
+             is the one before where the tokenizer ends texts with its padding token"
+                .to_owned(),
+        );
     }
     if let Some(wording) = info.wording()
         && info.layout.readout() != Readout::Head
@@ -122,7 +130,7 @@ pub fn export_gguf(adapter: &Adapter, command: &str, out: &Path) -> Result<GgufE
     };
     if info.as_ref().is_some_and(|info| info.layout.readout() == Readout::Head) {
         bail!(
-            "a GGUF adapter cannot hold the separate head that predicts a number: use `--to merged` or \
+            "a GGUF adapter cannot hold a separate head for a number or classes: use `--to merged` or \
              `--to peft`"
         );
     }

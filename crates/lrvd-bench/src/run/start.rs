@@ -109,7 +109,7 @@ impl RunStart<'_> {
         if let (AutoModel::LlamaScore(_), Selection::Names(names)) = (&model, &mut targets)
             && names.len() > 1
         {
-            // A model that predicts a number has no head over the vocabulary.
+            // A model with a separate head has none over the vocabulary.
             names.retain(|name| name != "lm_head");
         }
         let run = train::Run::new(model, method, &targets, &config.training(self.seed))?;

@@ -19,6 +19,7 @@ use lrvd_burn::train::Prediction;
 use lrvd_core::adalora::matched_target_rank;
 use lrvd_core::metrics::auroc;
 use lrvd_models::AutoModel;
+use lrvd_models::deberta::Pooling;
 use serde_json::{Map, Value, json};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
@@ -295,6 +296,9 @@ pub(super) fn load(
     profile: Profile,
 ) -> Result<ReadyTask> {
     let Backbone { architecture, tokenizer, .. } = backbone;
+    if config.pooling == Pooling::Last {
+        bail!("`pooling` = `last` is for `lrvd train`: a language model answers a suite in words");
+    }
     let mut data = data::load(data_dir, task, config.validation_rows)?;
     let drawn = data.sample(config.train_rows);
     let cut = data.limit(config.validation_rows);

@@ -139,7 +139,8 @@ impl DebertaClassifier {
     fn states(&self, input: &TokenBatch, pass: &Pass) -> Tensor<3> {
         match self.pooling {
             Pooling::First | Pooling::FirstToken => self.encoder.first_token(input, pass),
-            Pooling::Mean => self.encoder.forward(input, pass),
+            // The last token is for language models.
+            Pooling::Mean | Pooling::Last => self.encoder.forward(input, pass),
         }
     }
 

@@ -62,30 +62,40 @@ pub enum Pooling {
     FirstToken,
     /// The mean over all tokens but padding, without a pooler.
     Mean,
+    /// The last token of a language model that was made for embeddings, such as Qwen3-Embedding.
+    Last,
 }
 
 impl Pooling {
     /// File of a folder of sentence-transformers that states the pooling.
     pub const FILE: &str = "1_Pooling/config.json";
 
-    /// The mean, if the [file](Self::FILE) in `folder` says so; else the first token.
+    /// The mean or the last token, if the [file](Self::FILE) in `folder` says so; else the first token.
     pub fn of_folder(folder: &Path) -> Result<Self> {
         Ok(match Self::of_embedding(folder)? {
-            Some(Self::Mean) => Self::Mean,
+            Some(own @ (Self::Mean | Self::Last)) => own,
             _ => Self::First,
         })
     }
 
-    /// Pooling of the folder's embeddings: the mean or the first token, as its [file](Self::FILE) says; `None` without the file.
+    /// Pooling of the folder's embeddings: the mean, the first or the last token, as its [file](Self::FILE) says; `None` without the file.
     pub fn of_embedding(folder: &Path) -> Result<Option<Self>> {
         let file = folder.join(Self::FILE);
         if !is_file(&file)? {
             return Ok(None);
         }
         let json = JsonObject::open(&file)?;
-        let flag = json.get("pooling_mode_mean_tokens").and_then(Value::as_bool);
-        let is_mean = flag.unwrap_or_else(|| json.get("pooling_mode").is_some_and(|v| v == "mean"));
-        Ok(Some(if is_mean { Self::Mean } else { Self::FirstToken }))
+        let is = |flag: &str, mode: &str| {
+            let flag = json.get(flag).and_then(Value::as_bool);
+            flag.unwrap_or_else(|| json.get("pooling_mode").is_some_and(|found| found == mode))
+        };
+        Ok(Some(if is("pooling_mode_mean_tokens", "mean") {
+            Self::Mean
+        } else if is("pooling_mode_lasttoken", "lasttoken") {
+            Self::Last
+        } else {
+            Self::FirstToken
+        }))
     }
 
     /// `true` for the default, which has a pooler; also for `skip_serializing_if`.

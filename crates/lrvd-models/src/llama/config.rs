@@ -6,12 +6,13 @@
 
 use std::path::Path;
 
-use lrvd_burn::files::is_file;
+use lrvd_burn::files::{WeightStore, is_file};
 use lrvd_core::error::quoted;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 
 use super::family::{LlamaFamily, Window};
+use crate::deberta::Pooling;
 use crate::error::{Error, Result};
 use crate::json::{
     JsonObject, Size, deviation, epsilon, head_width, probability, ranged, shown, size, unknown,
@@ -33,6 +34,9 @@ pub struct LlamaConfig {
     /// The family, `model_type` in the file.
     #[serde(skip)]
     pub family: LlamaFamily,
+    /// [`Pooling::Last`] of a folder of sentence-transformers that says so, else [`Pooling::First`]: no pooling.
+    #[serde(skip)]
+    pub pooling: Pooling,
     /// Rows of the word embedding; at least 1.
     #[serde(deserialize_with = "size")]
     pub vocab_size: usize,
@@ -152,10 +156,13 @@ impl LlamaConfig {
         self.family.spec().head_norms
     }
 
-    /// Reads a `config.json`, and of a `generation_config.json` beside it the tokens that end a text, of which it often
-    /// has more.
+    /// Reads a `config.json`, the pooling of the folder that it is in, and of a `generation_config.json` beside it the tokens
+    /// that end a text, of which it often has more.
     pub fn read(file: &Path) -> Result<Self> {
         let mut config = Self::from_object(JsonObject::open(file)?)?;
+        if Pooling::of_folder(file.parent().unwrap_or(file))? == Pooling::Last {
+            config.pooling = Pooling::Last;
+        }
         let beside = file.with_file_name("generation_config.json");
         if is_file(&beside)? {
             let mut json = JsonObject::open(&beside)?;
@@ -167,6 +174,21 @@ impl LlamaConfig {
             }
         }
         Ok(config)
+    }
+
+    /// The weights in a folder or file, under the names of a model with a head: those of a bare decoder, such as a model for
+    /// embeddings, have no prefix.
+    pub fn open_weights(path: &Path) -> Result<WeightStore> {
+        let store = WeightStore::open(path)?;
+        if store.names().any(|name| name.starts_with("model.")) {
+            return Ok(store);
+        }
+        let renamed = store.map(|name, _| {
+            let part = name.split('.').next().unwrap_or_default();
+            let is_inner = ["embed_tokens", "layers", "norm"].contains(&part);
+            Some((if is_inner { format!("model.{name}") } else { name.to_owned() }, None))
+        });
+        Ok(renamed?)
     }
 
     /// Reads the text of a `config.json`; `file` is only named in errors.

@@ -1,4 +1,4 @@
-//! Heads other than that over the vocabulary: a few of its tokens, and a number.
+//! Heads other than that over the vocabulary: a few of its tokens, and a layer for classes or a number.
 //!
 //! A head of 32 000 rows is most of the work behind a short text, and of its memory in training. A question with a
 //! handful of possible answers needs a handful of rows: those of the base weight, and those of whatever the adapter
@@ -29,10 +29,12 @@ use crate::batch::TokenBatch;
 use crate::error::{Error, Result};
 use crate::source::{Init, Layout, Loaded, Precision, WeightSource, check_depth};
 
-/// A Llama that predicts a number: `score · h`, with `h` the normed hidden state of each row's last real token.
+/// A Llama with a linear head: `score · h`, with `h` the normed hidden state of each row's last real token. It gives a number, or
+/// a logit for each class.
 ///
-/// It is the `LlamaForSequenceClassification` of Hugging Face's transformers with one label, whose names it has: no
-/// bias, and no head over the vocabulary. Where the decoder is held in half precision, the head is in single.
+/// It is the `LlamaForSequenceClassification` of Hugging Face's transformers, whose names it has: no bias, and no head over the
+/// vocabulary. transformers takes the last token that is not the padding token for the last real one; here the mask
+/// decides, as in sentence-transformers. Where the decoder is held in half precision, the head is in single.
 #[derive(Module, Debug)]
 pub struct LlamaScore {
     pub(crate) model: LlamaModel,
@@ -40,13 +42,18 @@ pub struct LlamaScore {
 }
 
 impl LlamaScore {
-    /// Builds decoder and head from `source`.
-    pub fn load(source: &mut WeightSource<'_>, config: &LlamaConfig) -> Self {
-        Self::on(LlamaModel::load(source, config), source, config)
+    /// Builds decoder and head of so many `labels` from `source`.
+    pub fn load(source: &mut WeightSource<'_>, config: &LlamaConfig, labels: usize) -> Self {
+        Self::on(LlamaModel::load(source, config), source, config, labels)
     }
 
-    fn on(model: LlamaModel, source: &mut WeightSource<'_>, config: &LlamaConfig) -> Self {
-        let shape = [config.hidden_size, 1];
+    fn on(
+        model: LlamaModel,
+        source: &mut WeightSource<'_>,
+        config: &LlamaConfig,
+        labels: usize,
+    ) -> Self {
+        let shape = [config.hidden_size, labels];
         let init = Init::Normal(config.initializer_range);
         let dtype = model.compute_dtype();
         let weight = source.tensor("score.weight", shape, Layout::Transposed, init, dtype);
@@ -54,11 +61,12 @@ impl LlamaScore {
         Self { model, score }
     }
 
-    /// Builds the model from a checkpoint: the decoder strictly, the head where the checkpoint has one of one label,
+    /// Builds the model from a checkpoint: the decoder strictly, the head where the checkpoint has one of as many `labels`,
     /// and from `seed` where it has none. A head over the vocabulary may stay unused.
     pub fn from_pretrained(
         store: &WeightStore,
         config: &LlamaConfig,
+        labels: usize,
         seed: NoiseKey,
         device: &Device,
         precision: impl Into<Precision>,
@@ -68,7 +76,7 @@ impl LlamaScore {
         let ignored = |name: &str| is_spare(name) || name.starts_with("lm_head.");
         let mut source =
             WeightSource::checkpoint(store, &is_score, &ignored, seed, device, precision);
-        let model = Self::load(&mut source, config);
+        let model = Self::load(&mut source, config, labels);
         Ok((model, source.finish()?))
     }
 
@@ -77,6 +85,7 @@ impl LlamaScore {
     pub fn with_decoder(
         decoder: LlamaModel,
         store: &WeightStore,
+        labels: usize,
         seed: NoiseKey,
         device: &Device,
         precision: impl Into<Precision>,
@@ -85,11 +94,11 @@ impl LlamaScore {
         let ignored = |name: &str| !is_score(name);
         let mut source =
             WeightSource::checkpoint(store, &is_score, &ignored, seed, device, precision);
-        let model = Self::on(decoder, &mut source, &config);
+        let model = Self::on(decoder, &mut source, &config, labels);
         Ok((model, source.finish()?))
     }
 
-    /// Scores `[batch, 1]` after each row's last real token. Segment ids are not read.
+    /// Scores `[batch, labels]` after each row's last real token. Segment ids are not read.
     pub fn forward(&self, input: &TokenBatch, pass: &Pass) -> Tensor<2> {
         self.score.forward_with(self.model.last_hidden(input, pass), pass).squeeze_dim(1)
     }

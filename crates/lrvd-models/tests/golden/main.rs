@@ -41,12 +41,13 @@ const DOUBLE: &[DType] = &[DType::F64];
 /// Recomputes a kind of folder.
 type Recompute = fn(&mut Case) -> Result<()>;
 
-const KINDS: [(&str, &[DType], Recompute); 18] = [
+const KINDS: [(&str, &[DType], Recompute); 19] = [
     ("deberta_sequence_classification", BOTH, models::deberta),
     ("encoder_sequence_classification", BOTH, models::deberta),
     ("encoder_states", BOTH, models::deberta),
     ("relative_position_buckets", DOUBLE, models::relative_positions),
     ("llama_causal_lm", BOTH, models::llama),
+    ("llama_sequence_classification", BOTH, models::last_token),
     ("peft_lora_deberta", BOTH, peft::deberta),
     ("peft_adalora_deberta", BOTH, peft::deberta),
     ("peft_lora_encoder", BOTH, peft::deberta),
@@ -130,7 +131,7 @@ fn recompute(dir: &Path) -> Result<(String, Vec<Check>)> {
 #[case::distilbert("distilbert", 2)]
 #[case::mpnet("mpnet", 2)]
 #[case::llama("llama", 8)]
-#[case::qwen("qwen", 4)]
+#[case::qwen("qwen", 5)]
 #[case::mistral("mistral", 2)]
 #[case::adapters("peft", 18)]
 #[case::tokenizers("tokenizers", 7)]

@@ -15,7 +15,7 @@ use lrvd_models::TokenBatch;
 use lrvd_models::deberta::{
     DebertaClassifier, DebertaConfig, Pooling, ProblemType, RelativePositions,
 };
-use lrvd_models::llama::{KvCache, LlamaConfig, LlamaForCausalLm};
+use lrvd_models::llama::{KvCache, LlamaConfig, LlamaForCausalLm, LlamaScore};
 use serde_json::Value;
 
 use crate::case::{Case, Json, Limit, Values};
@@ -149,6 +149,25 @@ pub(crate) fn llama(case: &mut Case) -> Result<()> {
     }
     case.found(&found)?;
     let Some(loss) = loss else { return Ok(()) };
+    compare_gradients(case, "grad.", gradients(&model, &loss))
+}
+
+/// A head on the last token of a decoder.
+pub(crate) fn last_token(case: &mut Case) -> Result<()> {
+    case.require_tolerated()?;
+    let config = LlamaConfig::read(&case.dir.join("config.json"))?;
+    let (store, labels) = (LlamaConfig::open_weights(&case.dir)?, case.json.read("num_labels")?);
+    let (seed, dtype) = (NoiseKey::new(0), case.dtype);
+    let (mut model, loaded) =
+        LlamaScore::from_pretrained(&store, &config, labels, seed, &device(), dtype)?;
+    ensure!(loaded.fresh.is_empty(), "a new head");
+    let inputs = Inputs::read(case, &["labels"])?;
+    train_all(case, &mut model);
+    let logits = model.forward(&inputs.batch(0)?, &Pass::mean());
+    let right: Vec<f64> = Values::read(&inputs.file, "labels")?.values;
+    let targets = inputs.classes(&right, labels)?;
+    let loss = mean_loss(logits.clone(), &targets);
+    case.found(&[("logits", Values::of(logits)), ("loss", Values::of(loss.clone()))])?;
     compare_gradients(case, "grad.", gradients(&model, &loss))
 }
 

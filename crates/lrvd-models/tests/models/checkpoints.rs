@@ -111,6 +111,20 @@ fn a_wrong_shape_is_reported_before_its_values_are_read() {
     assert!(text.contains("mis-shaped (1):\n  `model.norm.weight`: expected"), "{text}");
 }
 
+/// A decoder without prefix, as models for embeddings are stored.
+#[test]
+fn a_bare_decoder_is_the_same_decoder() {
+    let case = "qwen/qwen3_last_token";
+    let bare = tensors(case).into_iter().map(|(name, tensor)| {
+        (name.strip_prefix("model.").map_or(name.clone(), str::to_owned), tensor)
+    });
+    let bare: Tensors = bare.collect();
+    assert!(bare.contains_key("norm.weight") && bare.contains_key("score.weight"));
+    let found = LlamaConfig::open_weights(folder(&bare).path()).unwrap();
+    let whole = LlamaConfig::open_weights(&golden(case)).unwrap();
+    assert_eq!(found.read_all().unwrap(), whole.read_all().unwrap());
+}
+
 /// An encoder without prefix and head, with the names of the first BERT files and what pretraining leaves behind.
 #[rstest]
 #[case::bert("bert/pair", "cls.predictions.bias", "classifier.bias classifier.weight")]

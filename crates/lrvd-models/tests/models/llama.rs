@@ -88,7 +88,7 @@ fn a_score_is_a_product_with_the_hidden_state_of_the_last_real_token(
     // The name of a weight decides its values: the decoder is that of `llama`.
     let device = Device::flex();
     let scorer =
-        LlamaScore::load(&mut WeightSource::random(NoiseKey::new(5), &device, dtype), &config());
+        LlamaScore::load(&mut WeightSource::random(NoiseKey::new(5), &device, dtype), &config(), 1);
     let mut weight = Vec::new();
     scorer.visit_parameters(&mut |p| {
         if p.group == Group::Head {

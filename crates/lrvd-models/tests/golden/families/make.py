@@ -264,6 +264,33 @@ def decoder(name, config, kind, lengths, seed, left=False, prefill=4):
 
 
 @wanted
+def last_token(name, config, kind, lengths, seed):
+    """A language model with a head on the last token: logits, loss, gradients. No token but padding is that of the padding."""
+    folder, random = OUT / name, np.random.default_rng(seed)
+    folder.mkdir(parents=True, exist_ok=True)
+    config.update(dict(attn_implementation="eager"))
+    model = kind(config)
+    randomise(model, seed)
+    model.save_pretrained(folder)
+    (folder / "generation_config.json").unlink(missing_ok=True)
+    ids, mask = ids_and_mask(random, config.vocab_size, lengths, pad=config.pad_token_id)
+    labels = random.integers(0, config.num_labels, len(lengths))
+    inputs = dict(input_ids=ids, attention_mask=mask, labels=labels)
+
+    def compute(m):
+        rotary = m.model.rotary_emb
+        rotary.inv_freq = rotary.compute_default_rope_parameters(m.config)[0].to(m.dtype)
+        t = {k: torch.tensor(v) for k, v in inputs.items()}
+        logits = m(t["input_ids"], attention_mask=t["attention_mask"]).logits
+        loss = cross_entropy(logits, t["labels"])
+        loss.backward()
+        return dict(logits=logits, loss=loss) | {f"grad.{n}": p.grad for n, p in m.named_parameters() if p.grad is not None}
+
+    exact, single = both(lambda: reloaded(folder, kind), compute)
+    write(folder, "llama_sequence_classification", inputs, exact, single, mask, dict(num_labels=config.num_labels))
+
+
+@wanted
 def adapter(name, config, kind, targets, task, seed, save=None, other=None):
     """PEFT's LoRA on a model: outputs with and without it, gradients of its tensors, merged weights; of a BERT, a DistilBERT and
     an MPNet outputs and gradients under dropout, too.
@@ -363,6 +390,8 @@ decoder("qwen/qwen3_bias_listed_window", T.Qwen3Config(**DECODER, head_dim=8, at
         sliding_window=5, layer_types=["sliding_attention", "full_attention", "sliding_attention"]), T.Qwen3ForCausalLM,
         [5, 12], 13, left=True)
 decoder("llama/attention_bias", T.LlamaConfig(**DECODER, attention_bias=True), T.LlamaForCausalLM, [6, 10], 14)
+last_token("qwen/qwen3_last_token", T.Qwen3Config(**DECODER | dict(num_hidden_layers=2), head_dim=8, rope_theta=1e6, pad_token_id=0,
+           num_labels=3, tie_word_embeddings=True), T.Qwen3ForSequenceClassification, [15, 1, 7], 26)
 PEFT_QWEN = T.Qwen2Config(**DECODER, rope_theta=1e6)
 adapter("peft/qwen2_lora_all_linear", PEFT_QWEN, T.Qwen2ForCausalLM, "all-linear", "CAUSAL_LM", 10)
 PEFT_ROBERTA = T.RobertaConfig(**R, num_labels=3)
