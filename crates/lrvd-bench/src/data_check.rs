@@ -123,11 +123,7 @@ fn splits<C: Pieces, L>(
     [("train", train), ("validation", validation)].into_iter().map(report).collect()
 }
 
-fn labelled(
-    mut data: Dataset,
-    model: Option<&Opened>,
-    config: &Config,
-) -> Result<Value> {
+fn labelled(mut data: Dataset, model: Option<&Opened>, config: &Config) -> Result<Value> {
     let &Config { wording: ref given, pooling, max_length, .. } = config;
     let layout = model.map(|model| model.architecture.resolve(&mut data, given, pooling));
     let layout = layout.transpose()?;
