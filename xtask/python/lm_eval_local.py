@@ -88,13 +88,14 @@ def main():
             "tokenizer": options.tokenizer,
             "tokenizer_backend": "huggingface",
             "tokenized_requests": True,
+            # The default of `hf`, and not of `local-completions`.
+            "add_bos_token": True,
             "num_concurrent": 1,
             "max_length": 512,
         }
         accuracy, found = evaluate("local-completions", own, folder)
-        encode = lambda text: tokenizer.encode(text, add_special_tokens=False)
         expected = [
-            [total(encode(f"{context} {choice}")) - total(encode(context)) for choice in choices]
+            [total(tokenizer.encode(f"{context} {choice}")) - total(tokenizer.encode(context)) for choice in choices]
             for context, choices, _ in ROWS
         ]
         result = {"rows": len(ROWS), "accuracy": accuracy, "log_likelihoods": found}
