@@ -203,10 +203,13 @@ impl Script {
             #[cfg(all(unix, feature = "serve"))]
             "serve" => self.server = Some(crate::serve::Server::start(&self.dir, rest)),
             #[cfg(all(unix, feature = "serve"))]
-            "post" | "get" => {
+            "post" | "get" | "delete" | "keyed" => {
                 let server = self.server.as_ref().unwrap();
+                let is_keyed = verb == "keyed";
+                let (method, rest) =
+                    if is_keyed { rest.split_once(' ').unwrap() } else { (verb, rest) };
                 let (path, body) = rest.split_once(' ').unwrap_or((rest, ""));
-                let reply = if verb == "get" { server.get(path) } else { server.post(path, body) };
+                let reply = server.request(is_keyed, &method.to_uppercase(), path, body);
                 let code = i32::from(reply.status);
                 return Some(Output { code, stdout: reply.text, stderr: String::new() });
             }
@@ -218,7 +221,7 @@ impl Script {
                 return Some(Output { code: 0, stdout, stderr: String::new() });
             }
             #[cfg(not(all(unix, feature = "serve")))]
-            "serve" | "post" | "get" | "requests" | "stop" => {}
+            "serve" | "post" | "get" | "delete" | "keyed" | "requests" | "stop" => {}
             _ => assert!(self.changes(verb, &words, lines), "unknown command `:{verb}`"),
         }
         None

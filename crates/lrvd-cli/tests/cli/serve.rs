@@ -51,12 +51,19 @@ impl Server {
     }
 
     pub(crate) fn get(&self, path: &str) -> Reply {
-        self.ask(&[&format!("GET {path} HTTP/1.1"), "Host: localhost"], "")
+        self.request(false, "GET", path, "")
     }
 
     pub(crate) fn post(&self, path: &str, body: &str) -> Reply {
-        let start = format!("POST {path} HTTP/1.1");
-        self.ask(&[&start, "Host: localhost", "Content-Type: application/json"], body)
+        self.request(false, "POST", path, body)
+    }
+
+    /// The answer to a request, with the key of `LRVD_TEST_KEY` if it `is_keyed`.
+    pub(crate) fn request(&self, is_keyed: bool, method: &str, path: &str, body: &str) -> Reply {
+        let start = format!("{method} {path} HTTP/1.1");
+        let mut lines = vec![&*start, "Host: localhost", "Content-Type: application/json"];
+        lines.extend(is_keyed.then_some("Authorization: Bearer s3cret"));
+        self.ask(&lines, body)
     }
 
     /// The body of an answer.
@@ -77,15 +84,12 @@ impl Server {
 
     /// As [`Self::post`], with the key.
     fn post_keyed(&self, path: &str, body: &Value) -> Reply {
-        let start = format!("POST {path} HTTP/1.1");
-        let key = "Authorization: Bearer s3cret";
-        let lines = [&*start, "Host: localhost", "Content-Type: application/json", key];
-        self.ask(&lines, &body.to_string())
+        self.request(true, "POST", path, &body.to_string())
     }
 
     /// A counter or gauge of `/metrics`.
     pub(crate) fn count(&self, name: &str) -> f64 {
-        let page = self.get("/metrics").text;
+        let page = self.request(true, "GET", "/metrics", "").text;
         let line = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
         line.unwrap().parse().unwrap()
     }
@@ -907,78 +911,6 @@ fn answers(server: &Server, model: Option<&str>) -> Vec<Value> {
     vec![ask(0), ask(3)]
 }
 
-#[test]
-fn adapters_on_one_base_answer_as_each_alone_does() {
-    let dir = two_adapters();
-    let alone = |words: &str| {
-        let server = Server::start(&dir, words);
-        let found = answers(&server, None);
-        server.stop();
-        found
-    };
-    let team = alone("out --quiet");
-    let spam = alone("second --quiet");
-    assert_ne!(team, spam);
-    let server =
-        Server::start(&dir, "--base deberta-v3-nano --adapter team=out --adapter org/spam=second");
-    std::thread::scope(|scope| {
-        for _ in 0..4 {
-            scope.spawn(|| assert_eq!(answers(&server, Some("team")), team));
-            scope.spawn(|| assert_eq!(answers(&server, Some("org/spam")), spam));
-        }
-    });
-    for first in [None, Some("jev-latest")] {
-        assert_eq!(answers(&server, first), team);
-    }
-    let unknown = server.post("/v1/classify", r#"{"model": "other", "text": "a"}"#);
-    let error = unknown.json()["error"].take();
-    assert_eq!((unknown.status, &error["code"]), (404, &json!("not_found")));
-    let message = error["message"].as_str().unwrap();
-    assert!(message.ends_with("`team`, `org/spam`, `jev-latest`"), "{message}");
-
-    let names = |list: &Value| -> Vec<String> {
-        let name = |model: &Value| model["name"].as_str().unwrap().to_owned();
-        list.as_array().unwrap().iter().map(name).collect()
-    };
-    assert_eq!(names(&server.get("/v1/models").json()["models"]), ["team", "org/spam"]);
-    assert_eq!(names(&server.get("/v1/adapters").json()["adapters"]), ["team", "org/spam"]);
-    assert_eq!(server.get("/v1/model").json()["name"], "team");
-    let paths = server.get("/openapi.json").json()["paths"].take();
-    let keys: Vec<_> = paths["/v1/adapters"].as_object().unwrap().keys().collect();
-    assert_eq!(keys, ["get", "post"]);
-    server.rejects(&[
-        r#"403 forbidden - POST /v1/adapters {"name": "a", "folder": "out"}"#,
-        "403 forbidden - POST;text/plain /v1/adapters x",
-        "403 forbidden - DELETE /v1/adapters/org/spam",
-        "405 method_not_allowed - PUT /v1/adapters {}",
-    ]);
-    let log = server.stop();
-    assert!(log.contains(r#""model":"org/spam","texts":2,"draws":3}"#), "{log}");
-}
-
-#[test]
-fn models_of_two_kinds_answer_at_their_routes() {
-    let dir = Sandbox::new();
-    let [chat, words] =
-        ["language", "worded"].map(|name| placed(&format!("@tests/pins/adapters/{name}")));
-    let words = format!("--base @llama --adapter chat={chat} --adapter words={words} --quiet");
-    let server = Server::start(&dir, &words);
-    server.posted("/v1/generate", &json!({ "prompt": "Tim saw a red car.", "max_tokens": 3 }));
-    server.posted("/v1/classify", &json!({ "model": "words", "text": "a fine film" }));
-    server.rejects(&[
-        r#"404 not_found model POST /v1/classify {"text": "a"}"#,
-        r#"404 not_found model POST /v1/generate {"model": "words", "prompt": "a"}"#,
-        r#"404 not_found model POST /v1/generate {"model": "Chat", "prompt": "a"}"#,
-        r#"400 invalid_field model POST /v1/generate {"model": 3, "prompt": "a"}"#,
-        "404 not_found_error - POST /v1/systemone {}",
-    ]);
-    let document = server.get("/openapi.json").json();
-    for path in ["/v1/classify", "/v1/generate"] {
-        assert!(document["paths"][path].is_object(), "{path}");
-    }
-    server.stop();
-}
-
 /// Requests that came before a new adapter of their model are answered by the old one, later ones by the new one.
 #[test]
 fn an_adapter_is_added_replaced_and_removed_while_requests_are_in_flight() {
@@ -995,18 +927,12 @@ fn an_adapter_is_added_replaced_and_removed_while_requests_are_in_flight() {
     assert_ne!(new, old);
 
     let slow = json!({ "text": "a fine film", "draws": 100, "seed": 1 });
-    let count = |name: &str| {
-        let lines = ["GET /metrics HTTP/1.1", "Host: localhost", "Authorization: Bearer s3cret"];
-        let page = server.ask(&lines, "").text;
-        let line = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-        line.unwrap().parse::<f64>().unwrap()
-    };
     std::thread::scope(|scope| {
-        let before = count("lrvd_batches_total");
+        let before = server.count("lrvd_batches_total");
         let with_the_model = scope.spawn(|| server.post_keyed("/v1/classify", &slow).status);
-        wait_until(|| count("lrvd_batches_total") != before);
+        wait_until(|| server.count("lrvd_batches_total") != before);
         let waits = scope.spawn(|| answers(&server, Some(name)));
-        wait_until(|| count("lrvd_queue_texts") > 0.0 || waits.is_finished());
+        wait_until(|| server.count("lrvd_queue_texts") > 0.0 || waits.is_finished());
         let replaced = put(name, "second");
         assert_eq!((replaced.status, &replaced.json()["name"]), (200, &json!(name)));
         assert_eq!(with_the_model.join().unwrap(), 200);
@@ -1018,15 +944,12 @@ fn an_adapter_is_added_replaced_and_removed_while_requests_are_in_flight() {
     assert_eq!(answers(&server, Some(name)), new);
     assert_eq!(answers(&server, None), new);
     // A removed one answers the requests that came before.
-    let remove = |name: &str| {
-        let start = format!("DELETE /v1/adapters/{name} HTTP/1.1");
-        server.ask(&[&start, "Host: localhost", "Authorization: Bearer s3cret"], "")
-    };
+    let remove = |name: &str| server.request(true, "DELETE", &format!("/v1/adapters/{name}"), "");
     let slow = json!({ "model": "org/spam", "text": "a fine film", "draws": 100, "seed": 1 });
     std::thread::scope(|scope| {
-        let before = count("lrvd_batches_total");
+        let before = server.count("lrvd_batches_total");
         let with_the_model = scope.spawn(|| server.post_keyed("/v1/classify", &slow).status);
-        wait_until(|| count("lrvd_batches_total") != before);
+        wait_until(|| server.count("lrvd_batches_total") != before);
         assert_eq!(remove("org/spam").status, 204);
         assert_eq!(server.post_keyed("/v1/classify", &slow).status, 404);
         assert_eq!(with_the_model.join().unwrap(), 200);
@@ -1042,55 +965,7 @@ fn an_adapter_is_added_replaced_and_removed_while_requests_are_in_flight() {
         drop(server.sent("/v1/adapters", key, body.len(), &body));
         server.post_keyed("/v1/classify", &late).status == 200
     });
-    let names = server
-        .ask(&["GET /v1/models HTTP/1.1", "Host: localhost", "Authorization: Bearer s3cret"], "");
+    let names = server.request(true, "GET", "/v1/models", "");
     assert_eq!(names.json()["models"].as_array().unwrap().len(), 2);
-    server.stop();
-}
-
-#[test]
-fn a_folder_that_cannot_be_loaded_leaves_everything_as_it_was() {
-    let dir = two_adapters();
-    dir.copy(&dir.path("second/adapter"), "damaged");
-    dir.write("damaged/adapter_model.safetensors", "no tensors");
-    dir.write("empty/README.md", "no adapter");
-    let words = "--base deberta-v3-nano --adapter team=out --api-key-env LRVD_TEST_KEY --quiet";
-    let server = Server::start(&dir, &format!("{words} --max-adapters 2"));
-    let before = answers(&server, Some("team"));
-    let put = |name: &str, folder: &str| {
-        let body = json!({ "name": name, "folder": folder });
-        let reply = server.post_keyed("/v1/adapters", &body);
-        let error = reply.json()["error"].take();
-        let text = |key: &str| error[key].as_str().unwrap_or("-").to_owned();
-        (reply.status, text("code"), text("field"), text("message"))
-    };
-    let other = placed("@tests/pins/adapters/worded");
-    for (name, folder, status, code, field, part) in [
-        ("team", "absent", 422, "unprocessable", "folder", "`absent`"),
-        ("team", "empty", 422, "unprocessable", "folder", "no adapter of a finished run"),
-        ("team", "damaged", 422, "unprocessable", "folder", "has changed"),
-        ("team", "deberta-v3-nano", 422, "unprocessable", "folder", "adapter `team`: "),
-        ("team", "", 422, "unprocessable", "folder", "adapter `team`: "),
-        ("team", &*other, 409, "conflict", "folder", "adapter `team`: "),
-        ("", "second", 400, "invalid_field", "name", "expected a name"),
-        ("a b", "second", 400, "invalid_field", "name", "expected a name"),
-        ("jev-latest", "second", 400, "invalid_field", "name", "the first model"),
-    ] {
-        let found = put(name, folder);
-        assert_eq!((found.0, &*found.1, &*found.2), (status, code, field), "{name} {folder}");
-        assert!(found.3.contains(part), "{folder}: {}", found.3);
-    }
-    let start = "POST /v1/adapters HTTP/1.1";
-    let unknown = server.ask(&[start, "Host: localhost", "Content-Type: application/json"], "{}");
-    assert_eq!(unknown.status, 401);
-    let more = json!({ "name": "a", "folder": "second", "base": "x" });
-    assert_eq!(server.post_keyed("/v1/adapters", &more).json()["error"]["field"], "base");
-
-    assert_eq!(put("second", "second").0, 201);
-    let full = put("third", "second");
-    assert_eq!((full.0, &*full.1), (409, "conflict"), "{}", full.3);
-    assert_eq!(answers(&server, Some("team")), before);
-    assert_eq!(put("second", "out").0, 200);
-    assert_eq!(answers(&server, Some("second")), before);
     server.stop();
 }
