@@ -179,7 +179,7 @@ fn write_files(
         write_text(&out.join("arms.csv"), &render_runs(&summary))?;
     }
     let comparison = published.map(|published| compare(&summary, published));
-    let findings = Findings::new(&summary);
+    let findings = Findings::new(&summary)?;
     let lead = findings.lead();
     let verdict = findings.verdict();
     let table = render_markdown(&summary);

@@ -27,7 +27,7 @@ fn change_ranks(results: &mut Results, change: impl Fn(&ModuleName, u32) -> u32)
 
 /// Sizes that are matched, on CoLA one of a third of what it is matched to; the rows and steps of a search; a run too few.
 fn match_sizes(results: &mut Results) {
-    results.config = serde_json::Value::Null;
+    results.config = Value::Null;
     for run in &mut results.runs {
         let learns = run.method == "BayesLoRA";
         let is_small = (&*run.method, &*run.task, run.seed) == ("LoRA", "cola", 2);
@@ -128,7 +128,7 @@ fn cases() -> Vec<(&'static str, Results)> {
         run.rank_budget.note = "rank matched to BayesLoRA".into();
         run.checkpoints.candidates = 5;
     }
-    results.config = serde_json::json!({ "experiment": { "checkpoint": "best" } });
+    results.config = json!({ "experiment": { "checkpoint": "best" } });
     cases.push(("a matched rank, the best checkpoint", results.clone()));
     match_sizes(&mut results);
     cases.push(("matched sizes, one run missing", results));
@@ -170,8 +170,8 @@ fn cases() -> Vec<(&'static str, Results)> {
 
 fn in_print(results: &Results) -> String {
     let rows = RowScores::default();
-    let Findings { ran, rule, budgets, scores, ranks } =
-        Findings::new(&Summary::new(results, &rows));
+    let Findings { ran, rule, budgets, scores, ranks, .. } =
+        Findings::new(&Summary::new(results, &rows)).unwrap();
     format!("    {ran}\n    {rule}\n    {budgets:?}\n    {scores:#?}\n    {ranks:?}\n")
 }
 
@@ -197,7 +197,7 @@ fn rows_are_said_to_be_the_measured_ones_only_where_they_are_not_known() {
     let summary = Summary::new(&results, &rows);
     // The rows alone: .4 ± 2.262 · √(.4 · .6/9); scipy.stats.t.
     assert_eq!(
-        Findings::new(&summary).scores,
+        Findings::new(&summary).unwrap().scores,
         [
             "RTE. Accuracy: BayesLoRA is best at 0.900 and differs significantly from the other method: BayesLoRA less LoRA \
           +0.4000 (95 % interval 0.0306 to 0.7694, p .037)."
@@ -205,33 +205,20 @@ fn rows_are_said_to_be_the_measured_ones_only_where_they_are_not_known() {
     );
 }
 
-/// The words of every text in the code above, between what it puts in.
-fn templates() -> BTreeSet<String> {
-    let code = include_str!("../findings.rs");
-    // Words that are looked for are not printed.
-    let is_printed =
-        |line: &&str| !line.trim_start().starts_with("//") && !line.contains("split_once(");
-    let lines = code.lines().filter(is_printed);
-    let code = lines.collect::<Vec<_>>().join("\n").replace("\\\n", "\u{1}");
-    let texts = code.split('"').skip(1).step_by(2);
-    let plain = texts.map(|text| {
-        text.split('\u{1}')
-            .enumerate()
-            .map(|(i, part)| if i > 0 { part.trim_start() } else { part })
-            .collect::<String>()
+/// The words of every template, between what it puts in.
+fn words() -> BTreeSet<String> {
+    let texts = TEMPLATES.lines().filter(|line| !line.starts_with("## ")).flat_map(|line| {
+        line.split("{").map(|part| part.rsplit("}").next().unwrap_or_default().trim().to_owned())
     });
-    let parts = plain.flat_map(|text| {
-        text.split(['{', '}']).step_by(2).map(str::trim).map(str::to_owned).collect::<Vec<_>>()
-    });
-    parts.filter(|part| part.len() > 4 && part.contains(' ')).collect()
+    texts.filter(|text| text.len() > 4 && text.contains(' ')).collect()
 }
 
 #[test]
 fn every_template_appears_in_some_case_and_not_in_all() {
     let shown: Vec<String> = cases().iter().map(|(_, results)| in_print(results)).collect();
-    let templates = templates();
-    assert!(templates.len() > 30, "{templates:?}");
-    for part in templates {
+    let words = words();
+    assert!(words.len() > 30, "{words:?}");
+    for part in words {
         let n = shown.iter().filter(|text| text.contains(&part)).count();
         assert!(n > 0 && n < shown.len(), "`{part}` appears in {n} of {} cases", shown.len());
     }
@@ -277,9 +264,8 @@ fn a_best_checkpoint_names_what_it_was_chosen_from() {
     for run in &mut results.runs {
         run.checkpoints.candidates = if run.method == "LoRA" { 3 } else { 1 };
     }
-    let words = candidates(&Summary::of_last(&results)).unwrap();
-    assert_eq!(
-        words,
-        "Evaluations that the best checkpoint is chosen from: 3 of LoRA, 1 of BayesLoRA."
-    );
+    let words = Findings::new(&Summary::of_last(&results)).unwrap().candidates.unwrap();
+    let expected =
+        "Evaluations that the best checkpoint is chosen from: 3 of LoRA, 1 of BayesLoRA.";
+    assert_eq!(words, expected);
 }

@@ -19,7 +19,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::compare::Comparison;
-use super::findings::{Findings, candidates};
+use super::findings::Findings;
 use super::metric::{Better, Metric, Spread};
 use super::names::{ModuleName, match_key, standard_title, task_label};
 use super::significance::Column;
@@ -112,7 +112,7 @@ fn page_data(summary: &Summary<'_>, findings: &Findings, comparison: Option<&Com
         // Posterior draws of tables and figures, beside the mean.
         "draws": draws,
         // Numbers of evaluations from which the best checkpoints were chosen.
-        "candidates": candidates(summary),
+        "candidates": findings.candidates,
         // The sentences of the terminal.
         "findings": findings,
         "procedures": procedures(),

@@ -23,7 +23,9 @@ fn page(results: &Results) -> String {
     let summary = Summary::new(results, &rows);
     let published = Published::parse(PUBLISHED, "published.csv").unwrap();
     let comparison = compare(&summary.at(CheckpointChoice::Last), &published);
-    Page::new(&summary, &Findings::new(&summary), Some(&comparison)).render(results).unwrap()
+    Page::new(&summary, &Findings::new(&summary).unwrap(), Some(&comparison))
+        .render(results)
+        .unwrap()
 }
 
 fn embedded<'a>(html: &'a str, id: &str) -> &'a str {
