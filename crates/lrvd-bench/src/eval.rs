@@ -34,7 +34,7 @@ use crate::task::Metric;
 pub use by_class::{Confusion, Residual};
 pub(crate) use by_class::{class_report, class_reports, confusion, residuals};
 
-/// What training, fitting and answering need beside the model.
+/// Settings, rows and device of training, fitting and answering: everything beside the model.
 #[derive(Clone, Copy)]
 pub struct RunContext<'a> {
     pub config: &'a Config,
@@ -115,7 +115,8 @@ pub struct Scored {
 
 /// Metrics per token: `nll` in nats, its exponential as `perplexity`, the calibration of the most likely token.
 pub fn score_tokens(tokens: TokenAnswers, draws: usize) -> Result<Scored> {
-    let (nll, diagram) = (tokens.nll()?, tokens.reliability()?);
+    let nll = tokens.nll()?;
+    let diagram = tokens.reliability()?;
     let several = (draws > 1).then(|| mean(&tokens.mutual_information));
     let metrics = Metrics {
         n: tokens.log_probability.len() as u64,
@@ -128,8 +129,14 @@ pub fn score_tokens(tokens: TokenAnswers, draws: usize) -> Result<Scored> {
         entropy: Some(mean(&tokens.entropy)?),
         mutual_information: several.transpose()?,
     };
-    let (outputs, reliability) = (Vec::new(), Some(Reliability::from(&diagram)));
-    Ok(Scored { outputs, metrics, reliability, uncertainty: None, tokens: Some(tokens) })
+    let reliability = Some(Reliability::from(&diagram));
+    Ok(Scored {
+        outputs: Vec::new(),
+        metrics,
+        reliability,
+        uncertainty: None,
+        tokens: Some(tokens),
+    })
 }
 
 /// Answers to the validation rows of `task` from their class logits, and metrics; labels are given
@@ -209,12 +216,15 @@ fn classes(logits: &Prediction, task: &PreparedTask) -> Result<Scored> {
     // Rows that a cascade answered at the mean have no mutual information, so their mean has no value either.
     let all_drawn =
         logits.draws_per_example.as_ref().is_none_or(|made| made.iter().all(|&made| made > 0));
-    let (draws, logits, classes) = (logits.members(), &logits.values, task.labels);
+    let draws = logits.members();
+    let logits = &logits.values;
+    let classes = task.labels;
     let labels: Vec<usize> =
         task.validation.iter().filter_map(|e| e.answer.label()?.class()).collect();
     let logs = metrics::log_softmax(logits, classes)?;
     let outputs = metrics::mean_probability(&logs, draws, classes)?;
     let found = uncertainty(&logs, draws, classes)?;
+    let several = (draws > 1 && all_drawn).then(|| mean(&found.mutual_information));
     let shares = shares(task);
     let mut predictions = Predictions::new(&outputs, classes, &labels)?;
     if let Some(shares) = &shares {
@@ -240,11 +250,7 @@ fn classes(logits: &Prediction, task: &PreparedTask) -> Result<Scored> {
         ece: Some(diagram.ece()),
         brier: Some(predictions.brier()),
         entropy: Some(mean(&found.predictive_entropy)?),
-        mutual_information: if draws > 1 && all_drawn {
-            Some(mean(&found.mutual_information)?)
-        } else {
-            None
-        },
+        mutual_information: several.transpose()?,
     };
     let reliability = Some(Reliability::from(&diagram));
     Ok(Scored { outputs, metrics, reliability, uncertainty: Some(found), tokens: None })
@@ -270,8 +276,8 @@ pub(crate) fn targets(rows: &[TokenisedExample]) -> impl Iterator<Item = f64> {
 }
 
 fn regression(logits: &Prediction, task: &PreparedTask) -> Result<Scored> {
-    let (outputs, targets) = (mean_scores(logits), targets(&task.validation).collect::<Vec<_>>());
-    let n = targets.len();
+    let outputs = mean_scores(logits);
+    let targets: Vec<f64> = targets(&task.validation).collect();
     let errors: Vec<f64> = outputs.iter().zip(&targets).map(|(p, y)| (p - y).powi(2)).collect();
     // One row, or equal targets or predictions, have no correlation.
     let defined = |found: std::result::Result<f64, lrvd_core::Error>| match found {
@@ -283,7 +289,7 @@ fn regression(logits: &Prediction, task: &PreparedTask) -> Result<Scored> {
         (Metric::Spearman.name().to_owned(), defined(metrics::spearman(&outputs, &targets))?),
         ("mse".to_owned(), Some(mean(&errors)?)),
     ]);
-    let metrics = Metrics { n: n as u64, standard, ..Metrics::default() };
+    let metrics = Metrics { n: targets.len() as u64, standard, ..Metrics::default() };
     Ok(Scored { outputs, metrics, reliability: None, uncertainty: None, tokens: None })
 }
 
@@ -396,9 +402,7 @@ pub fn selective_records(
     let mut records = BTreeMap::new();
     for (&draws, scored) in scored {
         let predictions = Predictions::new(&scored.outputs, task.labels, &labels)?;
-        let correct: Vec<bool> =
-            predictions.predicted().iter().zip(&labels).map(|(p, y)| p == y).collect();
-        let curve = metrics::RiskCoverage::new(&predictions.confidence(), &correct)?;
+        let curve = metrics::RiskCoverage::new(&predictions.confidence(), &predictions.correct())?;
         let points = curve.points();
         let every = points.len().div_ceil(POINTS).max(1);
         // The last point, full coverage, is always there.
@@ -570,7 +574,8 @@ mod tests {
             (metrics.nll.unwrap(), metrics.brier.unwrap(), metrics.ece.unwrap())
         };
         // ln 9 is a probability of .9: −½ ln .9 − ½ ln .1.
-        let (even, sure) = (nll(0.0), nll(9.0_f64.ln()));
+        let even = nll(0.0);
+        let sure = nll(9.0_f64.ln());
         assert!(
             (even.0 - std::f64::consts::LN_2).abs() < 1e-12 && even.1 < 1e-20 && even.2 < 1e-12
         );
@@ -587,7 +592,8 @@ mod tests {
             ..PreparedTask::without_examples(goal)
         };
         // Without draws two members that contradict each other; one draw; two draws that agree.
-        let (b, c) = ([0.0, 9.0, 0.0], [0.0, 0.0, 9.0]);
+        let b = [0.0, 9.0, 0.0];
+        let c = [0.0, 0.0, 9.0];
         let answers = [(0, [b, c].concat()), (1, b.to_vec()), (2, [b, b].concat())];
         let scored = answers
             .map(|(k, logits)| (k, score_draws(&Prediction::new(logits, 1, 3), &task).unwrap()));

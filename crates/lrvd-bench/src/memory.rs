@@ -31,7 +31,7 @@ pub struct PlannedMemory {
     pub state: f64,
     /// Activations of a training step or of an evaluation, whichever has more.
     pub activations: f64,
-    /// Whether an evaluation has more of them.
+    /// `true` if an evaluation has more of them.
     #[serde(skip)]
     evaluates: bool,
 }
@@ -53,7 +53,8 @@ impl PlannedMemory {
     /// A note where the peak is above half of what the process may use, as the system at `root` tells.
     pub(crate) fn note(self, root: &Path) -> Option<String> {
         let (most, of) = available(root)?;
-        let (most, total) = (most as f64 / GIB, self.total());
+        let most = most as f64 / GIB;
+        let total = self.total();
         let lower = if self.evaluates {
             "a smaller `evaluation_batch_size` or `max_length` lowers it"
         } else {
@@ -138,9 +139,9 @@ impl Sizes {
             };
             let vocabulary = VOCABULARY_ROWS * predicted * vocab;
             let of = |numbers: usize| 4 * rows * (length * numbers + vocabulary);
-            (of(kept + work), of(work))
+            [of(kept + work), of(work)]
         });
-        let (step, evaluation) = (step.0, evaluation.1);
+        let [step, evaluation] = [step[0], evaluation[1]];
         PlannedMemory {
             program: program as f64 / GIB,
             base: self.architecture.parameters() as f64 * self.config.base_precision.bytes() / GIB,
@@ -223,8 +224,12 @@ mod tests {
     }
 
     fn config(rows: usize, length: usize) -> Config {
-        let (batch_size, evaluation_batch_size, max_length) = (rows, rows, length);
-        Config { batch_size, evaluation_batch_size, max_length, ..Preset::Default.config() }
+        Config {
+            batch_size: rows,
+            evaluation_batch_size: rows,
+            max_length: length,
+            ..Preset::Default.config()
+        }
     }
 
     /// Numbers of a token by hand, and peaks of LoRA and BayesLoRA in `docs/results/speed.md`, MiB.
@@ -255,7 +260,8 @@ mod tests {
     /// `SmolLM2` with 8 x 128 learnt tokens needed 2.69 GB, with checkpointing and a bf16 base 1.45 (`docs/results/memory.md`).
     #[test]
     fn predicted_tokens_have_the_vocabularys_width_and_checkpoints_keep_one_layer() {
-        let (architecture, plain) = (model!(Llama, LlamaConfig, "smollm2"), config(8, 1024));
+        let architecture = model!(Llama, LlamaConfig, "smollm2");
+        let plain = config(8, 1024);
         let answer = Answer::Tokens { columns: (0..128).collect(), ids: vec![1; 128] };
         let rows = vec![TokenisedExample::single(vec![1; 128], answer); 20];
         let memory = |config: &Config| {
@@ -284,9 +290,15 @@ mod tests {
                 fs::create_dir_all(file.parent().unwrap()).unwrap();
                 fs::write(file, text).unwrap();
             }
-            let (program, base, state) = (0.0, 1.0, 0.0);
-            let activations = needed - base;
-            PlannedMemory { program, base, state, activations, evaluates: false }.note(root.path())
+            let activations = needed - 1.0;
+            let memory = PlannedMemory {
+                program: 0.0,
+                base: 1.0,
+                state: 0.0,
+                activations,
+                evaluates: false,
+            };
+            memory.note(root.path())
         };
         let machine = ("proc/meminfo", "MemFree: 1 kB\nMemTotal:       8388608 kB\n");
         let limits = "Max data size   2147483648   2147483648   bytes\nMax address space   unlimited   unlimited   bytes\n";

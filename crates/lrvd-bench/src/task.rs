@@ -105,7 +105,7 @@ pub struct TaskRow {
     pub display_name: &'static str,
     /// Layouts of its files, in order of preference.
     pub files: Vec<Files>,
-    /// Whether a file `localdev*` has rows of a larger train file, none of which are in the train file.
+    /// `true` if a file `localdev*` has rows of a larger train file, none of which are in the train file.
     #[serde(default)]
     pub larger_dev: bool,
     pub shape: Shape,
@@ -144,7 +144,7 @@ fn train() -> &'static str {
     "train"
 }
 
-/// What is in a row of a task's files.
+/// Columns of a task's files.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields, bound(deserialize = "'de: 'static"))]
 pub enum Shape {
@@ -251,7 +251,7 @@ impl Task {
         matches!(&self.row().shape, Shape::Texts { pair, .. } if !pair.is_empty())
     }
 
-    /// What is learnt of it; the number of options of questions follows from the prompt.
+    /// Answers, metrics and names; the number of options of questions follows from the prompt.
     pub fn goal(self) -> Goal {
         let row = self.row();
         let answers = match &row.target {

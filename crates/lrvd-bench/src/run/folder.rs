@@ -29,7 +29,7 @@ pub(crate) const ADAPTER_DIR: &str = "adapter";
 pub const CHECKPOINT_DIR: &str = "checkpoints";
 /// Name of the file that says the folder is ours, and is locked.
 const MARKER: &str = ".lrvd";
-/// What may stand for its lock.
+/// Replacement of its lock on a file system without locks.
 const MARKER_LOCK: &str = ".lrvd.held";
 const MARKER_TEXT: &str = "This folder is written by lrvd, which locks this file meanwhile.\n";
 pub(crate) const DATA_DIR: &str = "data";
@@ -154,7 +154,7 @@ impl OutputFolder {
         still_there(&self.path)
     }
 
-    /// What the folder's file system lacks, one sentence each.
+    /// One sentence for each thing that the folder's file system lacks.
     pub(crate) fn warnings(&self) -> Vec<String> {
         let keeps = !cfg!(unix) || flushes(&self.path).unwrap_or(true);
         let unflushed = (!keeps).then(|| {
@@ -255,7 +255,8 @@ pub(crate) fn clear(folder: &Path) -> Result<()> {
 /// Removes the files directly in `folder` that a kill left half written: `.NAME*.part`.
 pub(crate) fn remove_parts(folder: &Path) -> Result<()> {
     for entry in entries(folder)? {
-        let (path, name) = (entry.path(), entry.file_name());
+        let path = entry.path();
+        let name = entry.file_name();
         let is_part = name.to_string_lossy().starts_with('.')
             && path.extension().is_some_and(|extension| extension == "part");
         if is_part && entry.file_type().is_ok_and(|kind| kind.is_file()) {
@@ -448,7 +449,6 @@ mod tests {
         assert!(start(&first).is_err(), "a worker may be about to write");
     }
 
-    /// What `--resume` clears in a suite is tested with the command.
     #[test]
     fn only_checkpoints_and_files_that_a_kill_left_half_written_are_removed() {
         let (_parent, out) = out();

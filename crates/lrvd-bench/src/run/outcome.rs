@@ -34,7 +34,7 @@ pub(crate) struct Finished {
     pub record: RunRecord,
     /// Answers of the last checkpoint to the validation split, by number of draws.
     pub answers: ByDraws<Scored>,
-    /// Those of the last checkpoint.
+    /// Temperatures of the last checkpoint.
     pub temperatures: Temperatures,
     /// The best checkpoint, where the settings keep it and it is not the last one.
     pub best: Option<Best>,
@@ -100,7 +100,8 @@ pub(super) fn record(
     };
     let mut kept = None;
     let answering = (&**method, &temperatures);
-    let (path, removed) = (folder.join(LAST_PREDICTIONS), &state.journal.removed);
+    let path = folder.join(LAST_PREDICTIONS);
+    let removed = &state.journal.removed;
     let last = Candidate { model: &state.model, step: state.done, ranks, removed };
     let (last_record, answers) = checkpoint(context, answering, name, &last, &path)?;
     let path = folder.join(BEST_PREDICTIONS);
@@ -114,11 +115,15 @@ pub(super) fn record(
             Some(last_record.clone())
         }
         Some(best) => {
-            let (model, info) = (&best.model, &best.info);
-            let own = tempered(model)?;
-            let (step, ranks, removed) = (info.step, info.ranks.clone(), &info.removed);
-            let best = Candidate { model, step, ranks, removed };
-            let (record, answers) = checkpoint(context, (&**method, &own), name, &best, &path)?;
+            let own = tempered(&best.model)?;
+            let candidate = Candidate {
+                model: &best.model,
+                step: best.info.step,
+                ranks: best.info.ranks.clone(),
+                removed: &best.info.removed,
+            };
+            let answering = (&**method, &own);
+            let (record, answers) = checkpoint(context, answering, name, &candidate, &path)?;
             kept = keeps_best.then_some(Best { answers, temperatures: own });
             Some(record)
         }
@@ -262,11 +267,13 @@ pub(super) fn evaluate(
     let task = context.task;
     let metrics = if task.goal.answers == AnswerSpace::Tokens {
         let tokens = tokens(context, model, &task.validation, 0)?;
-        let (accuracy, nll) = (Some(tokens.accuracy()?), tokens.nll()?);
+        let accuracy = Some(tokens.accuracy()?);
+        let nll = tokens.nll()?;
         let standard = BTreeMap::from([("perplexity".to_owned(), Some(nll.exp()))]);
         Metrics { accuracy, standard, nll: Some(nll), ..Metrics::default() }
     } else {
-        let (examples, mut model) = (context.examples(&task.validation), model.clone());
+        let examples = context.examples(&task.validation);
+        let mut model = model.clone();
         task.unit.convert(LabelUnit::default(), &mut model);
         let logits = method.predict(&model, &context.inputs(&examples))?;
         score_draws(&task.goal.answers.class_logits(logits), task)?.metrics
@@ -310,7 +317,8 @@ fn answers(
     let task = context.task;
     let examples = context.examples(&task.validation);
     let inputs = context.inputs(&examples);
-    let (mut scored, mut seconds) = (BTreeMap::new(), BTreeMap::new());
+    let mut scored = BTreeMap::new();
+    let mut seconds = BTreeMap::new();
     // The answer to `asked` draws serves all numbers in `kept`.
     let mut answer = |asked: usize, kept: &[usize]| -> Result<()> {
         let begun = Instant::now();

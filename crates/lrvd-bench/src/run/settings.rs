@@ -113,7 +113,7 @@ impl RowSettings {
         backbone: &'a Backbone,
         max_length: usize,
     ) -> Result<TextReader<'a>> {
-        let (architecture, tokenizer) = (&backbone.architecture, &backbone.tokenizer);
+        let Backbone { architecture, tokenizer, .. } = backbone;
         architecture.reader(tokenizer, &self.goal, &self.layout, max_length)
     }
 }

@@ -60,7 +60,7 @@ pub(crate) struct Run<'a> {
     position: (usize, usize),
 }
 
-/// Where a run leaves its results, and what it was asked for.
+/// Folders of the results of a run, and the requested ranks.
 pub(crate) struct RunPlace<'a> {
     /// The output folder, of this run or of all.
     pub out: &'a Path,
@@ -125,8 +125,10 @@ impl RunStart<'_> {
     /// Rejects a policy of draws that the method or the task has no use for, by one question under a cascade that decides
     /// everything: a method that follows the policy answers without a draw, and its logits say so.
     fn check_policy(&self, model: &AutoModel, method: &DynMethod) -> Burn<()> {
-        let (config, task, policy) = (self.config, self.task, self.config.prediction);
-        let (draws, first) = (self.method.draws(config), task.validation.first());
+        let Self { config, task, .. } = *self;
+        let policy = config.prediction;
+        let draws = self.method.draws(config);
+        let first = task.validation.first();
         if policy.cascade.is_some()
             && let AnswerSpace::Labels { .. } = task.goal.answers
         {
@@ -139,8 +141,13 @@ impl RunStart<'_> {
             if task.goal.answers == AnswerSpace::Score { policy.cascade } else { Some(0.0) };
         let policy = DrawPolicy { cascade, ..policy };
         let kind = config.prediction_draws;
-        let (scheme, fresh) = (kind.scheme(), kind.is_fresh());
-        let inputs = Inputs { policy, scheme, fresh, ..Inputs::new(&examples) }.drawn(draws);
+        let inputs = Inputs {
+            policy,
+            scheme: kind.scheme(),
+            fresh: kind.is_fresh(),
+            ..Inputs::new(&examples)
+        };
+        let inputs = inputs.drawn(draws);
         let answer = method.predict(&model.clone().valid(), &inputs)?;
         if cascade.is_some() && answer.draws_per_example.is_none() {
             return Err(lrvd_burn::Error::other(format!(
@@ -179,7 +186,8 @@ impl<'a> Run<'a> {
     /// Rows that are held out of training, or fit something beside that, for a reader of the results.
     pub(crate) fn note(&self) -> Option<String> {
         let PreparedTask { train, holdout, validation, .. } = &*self.task;
-        let (held, all) = (holdout.len(), train.len() + holdout.len());
+        let held = holdout.len();
+        let all = train.len() + holdout.len();
         // Numbers and texts have no class.
         let drawn = match self.task.goal.answers {
             AnswerSpace::Labels { .. } | AnswerSpace::Score | AnswerSpace::Tokens => "at random",
@@ -259,10 +267,15 @@ impl<'a> Run<'a> {
     ) -> Result<Option<RunRecord>> {
         let &RunPlace { out, folder, ref budget, layout } = place;
         let checkpoints = Checkpoints::open(folder.join(CHECKPOINT_DIR))?;
-        let ((index, runs), label) = (self.position, self.label.clone());
+        let (index, runs) = self.position;
         let takes_steps = self.start.method.can().steps;
-        let (steps, done) = (if takes_steps { begun.steps() } else { 0 }, begun.state.done);
-        sink(&Event::RunStarted { index, runs, label, steps, done });
+        sink(&Event::RunStarted {
+            index,
+            runs,
+            label: self.label.clone(),
+            steps: if takes_steps { begun.steps() } else { 0 },
+            done: begun.state.done,
+        });
         if takes_steps {
             let ended = fit(&self.context(), &mut begun, Some(&checkpoints), self.stop, sink)?;
             if ended == Outcome::Stopped {
@@ -270,7 +283,8 @@ impl<'a> Run<'a> {
             }
         }
         still_there(out)?;
-        let (total, mut trained) = (self.answers(&begun), begun);
+        let total = self.answers(&begun);
+        let mut trained = begun;
         let goes_on = |_: usize| !self.stop.load(Ordering::Relaxed);
         let context = RunContext { watch: Some(&goes_on), ..self.context() };
         let recorded = self.watched(sink, total, |context| {
@@ -287,12 +301,15 @@ impl<'a> Run<'a> {
         write_json(&folder.join(RECORD_FILE), &record, layout)?;
         still_there(out)?;
         checkpoints.remove()?;
-        let (label, summary) = (self.label.clone(), summary(&record, &self.task.goal));
-        sink(&Event::RunFinished { label, summary, seconds: record.train_seconds });
+        sink(&Event::RunFinished {
+            label: self.label.clone(),
+            summary: summary(&record, &self.task.goal),
+            seconds: record.train_seconds,
+        });
         Ok(Some(record))
     }
 
-    /// What `answer` returns after about `total` answers under this run's watch, which a stop request ends.
+    /// The result of `answer`, which makes about `total` answers under this run's watch; a stop request ends it.
     pub(crate) fn watched<R>(
         &self,
         sink: &mut dyn FnMut(&Event),
@@ -300,7 +317,8 @@ impl<'a> Run<'a> {
         answer: impl FnOnce(&RunContext<'_>) -> Result<R>,
     ) -> Result<R> {
         sink(&Event::Evaluating { done: 0, total });
-        let (sink, done) = (RefCell::new(sink), Cell::new(0));
+        let sink = RefCell::new(sink);
+        let done = Cell::new(0);
         let passed = |answers: usize| {
             // What a method spares or adds is not known before.
             done.set((done.get() + answers).min(total));
@@ -313,7 +331,8 @@ impl<'a> Run<'a> {
     fn answers(&self, run: &RunState) -> usize {
         let RunStart { config, method, .. } = self.start;
         let draws = method.draws(config);
-        let (all, most) = (1 + draws.iter().sum::<usize>(), 1 + draws.iter().max().unwrap_or(&0));
+        let all = 1 + draws.iter().sum::<usize>();
+        let most = 1 + draws.iter().max().unwrap_or(&0);
         let validation = self.task.validation.len();
         if !method.can().steps {
             return self.task.train.len() + validation;
@@ -353,8 +372,11 @@ pub fn fit(
 }
 
 fn training<'a>(context: &RunContext<'a>, rows: &'a [TokenisedExample]) -> TokenExamples<'a> {
-    let (smoothing, unit) = (context.config.label_smoothing, context.task.unit);
-    TokenExamples { smoothing, unit, ..context.examples(rows) }
+    TokenExamples {
+        smoothing: context.config.label_smoothing,
+        unit: context.task.unit,
+        ..context.examples(rows)
+    }
 }
 
 fn batches<'a>(

@@ -9,7 +9,8 @@ use lrvd_burn::parameters::Group;
 /// their number are one name, `4 × attention.self.query_proj`.
 pub(crate) fn trained(model: &impl NamedModule) -> String {
     let counts = trainable_counts(model);
-    let (mut adapted, mut whole) = (Vec::new(), Vec::new());
+    let mut adapted = Vec::new();
+    let mut whole = Vec::new();
     model.visit_layers(&mut |path, layer| {
         if layer.low_rank().is_some() {
             adapted.push(path.to_owned());

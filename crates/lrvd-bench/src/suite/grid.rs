@@ -187,7 +187,7 @@ const MEMBER_SEEDS: u64 = 1000;
 /// Largest seed, which keeps the seeds of members apart from each other and from values mixed into the higher bits.
 const MAX_SEED: u64 = (1 << 40) / MEMBER_SEEDS - 1;
 
-/// What a suite or an arm of it runs, and how.
+/// Options of a suite or of an arm of it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SuiteOptions {
@@ -696,7 +696,7 @@ impl Plan {
     }
 }
 
-/// What a suite or an arm of it would train, without data and weights.
+/// A suite or an arm of it, planned without data and weights.
 #[derive(Clone, Debug, Serialize)]
 pub struct DryRun {
     #[serde(skip_serializing_if = "Option::is_none")]
