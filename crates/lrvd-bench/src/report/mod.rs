@@ -24,10 +24,9 @@ mod significance;
 mod summary;
 mod table;
 
-pub(crate) use compare::compare;
+pub(crate) use compare::{Comparison, compare};
 pub(crate) use findings::Findings;
 pub(crate) use page::Page;
-pub use pairs::Verdict;
 pub(crate) use pairs::{Claim, judge, render_pairs};
 pub(crate) use published::Published;
 pub(crate) use summary::{RowScores, Summary};

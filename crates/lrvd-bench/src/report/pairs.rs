@@ -87,7 +87,7 @@ impl Claim {
 
 /// A claim on one task with what was measured of it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Verdict {
+pub(crate) struct Verdict {
     pub task: String,
     /// Metric and the two sides: `nll: auto less LoRA`.
     pub claim: String,
@@ -141,11 +141,11 @@ pub(crate) fn judge(summary: &Summary<'_>, claims: &[Claim]) -> Vec<Verdict> {
 }
 
 impl Verdict {
-    pub const HEADING: [&'static str; 6] =
+    const HEADING: [&'static str; 6] =
         ["difference", "task", "mean", "95 % interval", "p (Holm)", "verdict"];
 
     /// In print; a difference has its sign and one place more than values.
-    pub fn cells(&self) -> Vec<String> {
+    pub(crate) fn cells(&self) -> Vec<String> {
         let signed = |x: f64| format!("{x:+.*}", self.decimals);
         let absent = || ABSENT.to_owned();
         let interval = |(low, high)| format!("{} to {}", signed(low), signed(high));

@@ -13,39 +13,37 @@ use crate::error::Result;
 use crate::io::{read_json, write_json_lines, write_text};
 use crate::record::{RankLine, Results, RunRecord, SCHEMA_VERSION, Tool};
 use crate::report::{
-    Claim, Findings, Page, Published, RowScores, Summary, Verdict, compare, judge, render_csv,
+    Claim, Comparison, Findings, Page, Published, RowScores, Summary, compare, judge, render_csv,
     render_markdown, render_pairs, render_runs, render_text,
 };
 use crate::run::{RECORD_FILE, still_there};
 use crate::settings::CheckpointChoice;
 
+/// The report of a suite: texts for a terminal, and its file.
 #[derive(Clone, Debug)]
 pub struct SuiteOutcome {
-    /// `true` if every run is finished; otherwise `--resume` continues.
-    pub complete: bool,
     pub finished: usize,
     pub planned: usize,
-    pub summary: Headline,
-    pub results: Results,
-    pub verdicts: Vec<Verdict>,
-}
-
-/// Texts of the report, and its file.
-#[derive(Clone, Debug)]
-pub struct Headline {
     /// The headline table as text; `None` before the first row.
     pub table: Option<String>,
     pub comparison: Option<String>,
     /// Findings: a sentence or two for every task.
     pub verdict: Vec<String>,
     pub report: PathBuf,
+    pub results: Results,
+}
+
+impl SuiteOutcome {
+    /// `true` if every run is finished; otherwise `--resume` continues.
+    pub fn is_complete(&self) -> bool {
+        self.finished == self.planned
+    }
 }
 
 /// Writes `results.json`, tables and report of the plan in `out`, and of each arm.
 pub fn collect(out: &Path) -> Result<SuiteOutcome> {
     let plan = Plan::read(out)?;
     let published = plan.options().compare.as_deref().map(Published::read).transpose()?;
-    let planned = plan.runs.iter().filter(|run| !run.is_member).count();
     let mut whole: Option<(Results, RowScores)> = None;
     for (place, experiment) in plan.experiments.iter().enumerate() {
         let (mut results, mut rows) = experiment_results(&plan, place, out)?;
@@ -56,7 +54,7 @@ pub fn collect(out: &Path) -> Result<SuiteOutcome> {
         if !results.runs.is_empty() {
             let folder = out.join(arm_folder(arm));
             still_there(&folder)?;
-            write_files(&folder, &mut results, &rows, None, None)?;
+            results = write_files(&folder, results, &rows, None, None)?.results;
         }
         for run in &mut results.runs {
             run.method.clone_from(arm);
@@ -78,9 +76,6 @@ pub fn collect(out: &Path) -> Result<SuiteOutcome> {
         }
     }
     let (mut results, rows) = whole.ok_or_else(|| anyhow!("`{}`: no experiment", out.display()))?;
-    let finished = results.runs.len();
-    let complete = finished == planned;
-    results.notes = notes(complete);
     if let Some(arms) = &plan.arms {
         let suite = plan.options().suite;
         results.config = arms.settings(suite);
@@ -90,8 +85,7 @@ pub fn collect(out: &Path) -> Result<SuiteOutcome> {
     still_there(out)?;
     let claims = plan.arms.as_ref().map(Arms::claims).transpose()?;
     let published = published.as_ref().filter(|_| claims.is_none());
-    let (summary, verdicts) = write_files(out, &mut results, &rows, published, claims.as_deref())?;
-    Ok(SuiteOutcome { complete, finished, planned, summary, results, verdicts })
+    write_files(out, results, &rows, published, claims.as_deref())
 }
 
 /// The finished rows of an experiment, in the order of the plan.
@@ -100,14 +94,10 @@ fn experiment_results(plan: &Plan, place: usize, out: &Path) -> Result<(Results,
     let options = &experiment.options;
     let mut records = Vec::new();
     let mut scores = RowScores::default();
-    let own = plan.runs.iter().filter(|run| run.experiment == place && !run.is_member);
     let mut planned: BTreeMap<String, BTreeMap<String, u64>> = BTreeMap::new();
-    let rows = own.clone().count();
-    for run in own.clone() {
+    for run in plan.runs.iter().filter(|run| run.experiment == place && !run.is_member) {
         let methods = planned.entry(run.task.name().to_owned()).or_default();
         *methods.entry(run.method.name()).or_default() += 1;
-    }
-    for run in own {
         let folder = out.join(&run.folder);
         let path = folder.join(RECORD_FILE);
         if is_file(&path)? {
@@ -137,7 +127,7 @@ fn experiment_results(plan: &Plan, place: usize, out: &Path) -> Result<(Results,
         config: experiment.settings.clone(),
         model: plan.backbone.clone(),
         data: data.map(|(task, data)| (task.clone(), data.clone())).collect(),
-        notes: notes(records.len() == rows),
+        notes: Vec::new(),
         planned,
         runs: records,
     };
@@ -163,12 +153,15 @@ fn notes(complete: bool) -> Vec<String> {
 /// of the results.
 fn write_files(
     out: &Path,
-    results: &mut Results,
+    mut results: Results,
     rows: &RowScores,
     published: Option<&Published>,
     claims: Option<&[Claim]>,
-) -> Result<(Headline, Vec<Verdict>)> {
-    let summary = Summary::new(results, rows);
+) -> Result<SuiteOutcome> {
+    let finished = results.runs.len();
+    let planned = results.planned.values().flat_map(BTreeMap::values).sum::<u64>() as usize;
+    results.notes = notes(finished == planned);
+    let summary = Summary::new(&results, rows);
     for choice in CheckpointChoice::BOTH {
         let csv = render_csv(&summary.at(choice));
         write_text(&out.join(format!("table-{}.csv", choice.name())), &csv)?;
@@ -178,41 +171,31 @@ fn write_files(
     if pairs.is_some() {
         write_text(&out.join("arms.csv"), &render_runs(&summary))?;
     }
-    let comparison = published.map(|published| compare(&summary, published));
+    let compared = published.map(|published| compare(&summary, published));
     let findings = Findings::new(&summary)?;
     let lead = findings.lead();
     let verdict = findings.verdict();
-    let table = render_markdown(&summary);
-    let mut markdown = format!("{lead}\n\n{table}\n{}\n", verdict.join("\n\n"));
+    let mut markdown =
+        format!("{lead}\n\n{}\n{}\n", render_markdown(&summary), verdict.join("\n\n"));
     if let Some(pairs) = &pairs {
         markdown = format!("{markdown}\n{pairs}");
     }
-    if let Some(comparison) = &comparison {
-        markdown.push_str(&comparison.render_markdown());
-    }
+    markdown.extend(compared.as_ref().map(Comparison::render_markdown));
     write_text(&out.join("table.md"), &markdown)?;
-    let page = Page::new(&summary, &findings, comparison.as_ref());
-    let table = format!("{lead}\n\n{}", render_text(&summary));
+    let page = Page::new(&summary, &findings, compared.as_ref());
+    let table = (finished > 0).then(|| format!("{lead}\n\n{}", render_text(&summary)));
+    let compared = compared.filter(|_| finished > 0).map(|compared| compared.render_text());
 
     results.notes.extend(verdicts.iter().map(|verdict| verdict.cells().join("; ")));
-    write_text(&out.join("results.json"), &(serde_json::to_string_pretty(results)? + "\n"))?;
+    write_text(&out.join("results.json"), &(serde_json::to_string_pretty(&results)? + "\n"))?;
     let events = results.runs.iter().flat_map(|run| {
-        let task = &run.task;
-        let method = &run.method;
-        let seed = run.seed;
-        run.rank_events.iter().map(move |event| RankLine { task, method, seed, event })
+        let RunRecord { task, method, seed, .. } = run;
+        run.rank_events.iter().map(move |event| RankLine { task, method, seed: *seed, event })
     });
     write_json_lines(&out.join("ranks.jsonl"), events)?;
     let report = out.join("report.html");
-    let html = page.render(results).with_context(|| format!("`{}`", report.display()))?;
+    let html = page.render(&results).with_context(|| format!("`{}`", report.display()))?;
     write_text(&report, &html)?;
-    let has_runs = !results.runs.is_empty();
-    let comparison = comparison.filter(|_| has_runs).map(|comparison| comparison.render_text());
-    let headline = Headline {
-        table: has_runs.then_some(table),
-        comparison: pairs.or(comparison),
-        verdict,
-        report,
-    };
-    Ok((headline, verdicts))
+    let comparison = pairs.or(compared);
+    Ok(SuiteOutcome { finished, planned, table, comparison, verdict, report, results })
 }

@@ -17,7 +17,7 @@ mod tests;
 mod worker;
 
 pub use arms::Arms;
-pub use collect::{Headline, SuiteOutcome, collect};
+pub use collect::{SuiteOutcome, collect};
 pub use execute::write_plan;
 pub use grid::{DryRun, Plan, PlannedMethod, PlannedRun, Profile, Suite, SuiteOptions};
 pub use worker::{

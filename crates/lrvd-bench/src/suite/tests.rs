@@ -54,7 +54,7 @@ fn a_stop_in_the_answers_to_other_sets_ends_the_run_and_resume_completes_it() {
         stop.store(evaluations == 2, Ordering::Relaxed);
     });
     let stopped = stopped.unwrap();
-    assert_eq!((stopped.complete, stopped.finished, evaluations), (false, 0, 2));
+    assert_eq!((stopped.planned, stopped.finished, evaluations), (1, 0, 2));
     assert!(folder.join("checkpoints/step-00000001").is_dir());
     assert!(!folder.join("record.json").exists());
 
@@ -66,7 +66,7 @@ fn a_stop_in_the_answers_to_other_sets_ends_the_run_and_resume_completes_it() {
         }
     });
     let completed = completed.unwrap();
-    assert!(completed.complete && !folder.join("checkpoints").exists());
+    assert!(completed.is_complete() && !folder.join("checkpoints").exists());
     assert_eq!(completed.results.runs[0].ood.len(), 2);
     // At the mean alone, each question twice: with the labels of the trained set and with its own labels.
     let lines = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap().lines().count();

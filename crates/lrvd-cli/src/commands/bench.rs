@@ -11,7 +11,7 @@ use lrvd_bench::Result;
 use lrvd_bench::adapter::named_at;
 use lrvd_bench::method::MethodName;
 use lrvd_bench::suite::{
-    Arms, DEAD_AFTER, DryRun, Headline, Profile, RunState, RunStatus, Step, Suite, SuiteOptions,
+    Arms, DEAD_AFTER, DryRun, Profile, RunState, RunStatus, Step, Suite, SuiteOptions,
     SuiteOutcome, Worker, WorkerName, WorkerOptions, collect, run_suite, status, write_plan,
 };
 use lrvd_burn::files::{host_name, is_there};
@@ -172,8 +172,8 @@ pub(super) fn run(command: BenchCommand, global: GlobalArguments, printer: Print
         }
         BenchCommand::Collect { out } => {
             let outcome = collect(&out)?;
-            report(&outcome.summary, &out, printer)?;
-            if !outcome.complete {
+            report(&outcome, &out, printer)?;
+            if !outcome.is_complete() {
                 let SuiteOutcome { finished, planned, .. } = outcome;
                 printer.note(&format!("{finished} of {planned} rows are finished"));
             }
@@ -218,18 +218,15 @@ fn suite(
     let outcome =
         run_suite(&options, arms.as_ref(), worker, &stop, &mut |event| sink.event(event))?;
     drop(sink); // gives the screen back
-    report(&outcome.summary, &out, printer)?;
-    if outcome.complete {
-        Ok(ExitStatus::Done)
-    } else {
-        let finished = outcome.finished;
-        let planned = outcome.planned;
-        printer.note(&format!(
-            "interrupted after a checkpoint, {finished} of {planned} rows finished; run the same command with \
-             --resume"
-        ));
-        Ok(ExitStatus::Requeue)
+    report(&outcome, &out, printer)?;
+    if outcome.is_complete() {
+        return Ok(ExitStatus::Done);
     }
+    let SuiteOutcome { finished, planned, .. } = outcome;
+    printer.note(&format!(
+        "interrupted after a checkpoint, {finished} of {planned} rows finished; run the same command with --resume"
+    ));
+    Ok(ExitStatus::Requeue)
 }
 
 /// Prints what would be trained.
@@ -253,16 +250,16 @@ fn describe(options: &SuiteOptions, arms: Option<&Arms>, printer: Printer) -> Ou
 }
 
 /// Prints the tables, and where the report is.
-fn report(summary: &Headline, out: &Path, printer: Printer) -> Result<()> {
+fn report(outcome: &SuiteOutcome, out: &Path, printer: Printer) -> Result<()> {
     match printer.format() {
         Format::Json => printer.json_text(&fs::read_to_string(out.join("results.json"))?)?,
         _ => {
-            for text in summary.table.iter().chain(&summary.comparison).chain(&summary.verdict) {
+            for text in outcome.table.iter().chain(&outcome.comparison).chain(&outcome.verdict) {
                 printer.data(text)?;
             }
         }
     }
-    printer.note(&format!("report: {}", summary.report.display()));
+    printer.note(&format!("report: {}", outcome.report.display()));
     Ok(())
 }
 
