@@ -14,7 +14,7 @@ use crate::answers::{AnswerSpace, LETTERS, Readout};
 use crate::data::{Dataset, InputForm, InputLayout, Labelled, QuestionForm, TextReader, Wording};
 use crate::error::Result;
 use crate::io::read_json;
-use crate::settings::{ModelFacts, TargetModules, WordingSettings};
+use crate::settings::{BasePrecision, ModelFacts, TargetModules, WordingSettings};
 use crate::task::{Goal, Task};
 use crate::text::quoted;
 
@@ -333,6 +333,14 @@ impl ModelFacts for Architecture {
         match self {
             Self::Deberta(config) => config.pooling,
             Self::Llama(config) => config.pooling,
+        }
+    }
+
+    /// An encoder is not held in half precision.
+    fn base_precision(&self, set: BasePrecision) -> BasePrecision {
+        match (self, set) {
+            (Self::Deberta(_), BasePrecision::Bf16 | BasePrecision::F16) => BasePrecision::F32,
+            _ => set,
         }
     }
 

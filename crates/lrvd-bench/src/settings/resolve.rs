@@ -5,9 +5,9 @@
 use std::fmt::{Display, Write as _};
 
 use lrvd_models::deberta::Pooling;
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::config::{CheckpointChoice, Config, field};
+use super::config::{BasePrecision, CheckpointChoice, Config, field};
 use super::layers::{Layers, Origin, TASK, evaluate_every, unusable};
 use super::names::{TargetModules, Training};
 use super::table::below;
@@ -23,6 +23,8 @@ pub trait ModelFacts {
     fn question_length(&self) -> usize;
     /// Input of the head.
     fn pooling(&self) -> Pooling;
+    /// How its base is stored, in place of `set` if it cannot be stored so.
+    fn base_precision(&self, set: BasePrecision) -> BasePrecision;
     /// Names in this model of the layers that `targets` name in another kind of model.
     fn target_modules(&self, targets: &TargetModules) -> TargetModules;
 }
@@ -93,6 +95,9 @@ impl Layers {
     ///
     /// A file or an option is above every fact, but for [`steps`](Facts::steps).
     pub fn resolve(mut self, facts: &Facts<'_>) -> Result<Resolved> {
+        if let Some(model) = facts.model {
+            self.fit_model(model, facts)?;
+        }
         if self.derives {
             self.derive(facts);
         }
@@ -108,29 +113,29 @@ impl Layers {
         Ok(self.resolve(&Facts::default())?.config)
     }
 
-    fn derive(&mut self, facts: &Facts<'_>) {
-        if let Some(model) = facts.model {
-            if facts.has_questions && !self.is_given("max_length") {
-                self.put("max_length", model.question_length().into(), Origin::Model);
-            }
-            if !self.is_given("pooling") {
-                let pooling = facts.pooling.unwrap_or_else(|| model.pooling());
-                let pooling = serde_json::to_value(pooling).unwrap_or_default();
-                self.put("pooling", pooling, Origin::Model);
-            }
-            let targets = serde_json::from_value(self.document["target_modules"].clone());
-            if let (Ok(targets), false) = (targets, self.is_given("target_modules")) {
-                let own = model.target_modules(&targets);
-                if own != targets {
-                    let own = serde_json::to_value(own).unwrap_or_default();
-                    self.put("target_modules", own, Origin::Model);
-                }
+    /// Writes what the model decides in place of what is not given, with null for whatever is there.
+    fn fit_model(&mut self, model: &dyn ModelFacts, facts: &Facts<'_>) -> Result<()> {
+        let Config { base_precision, target_modules, .. } = self.read()?;
+        let length = facts.has_questions.then(|| model.question_length());
+        let pooling = facts.pooling.unwrap_or_else(|| model.pooling());
+        let targets = model.target_modules(&target_modules);
+        for (key, from, to) in [
+            ("max_length", Value::Null, json!(length)),
+            ("pooling", Value::Null, json!(pooling)),
+            ("base_precision", json!(base_precision), json!(model.base_precision(base_precision))),
+            ("target_modules", json!(target_modules), json!(targets)),
+        ] {
+            if from != to && !self.is_given(key) {
+                self.put(key, to, Origin::Model);
             }
         }
+        Ok(())
+    }
+
+    fn derive(&mut self, facts: &Facts<'_>) {
         // The evaluations that end a training also choose its model.
         if self.document["patience"].is_u64() && !self.is_given("checkpoint") {
-            let best = serde_json::to_value(CheckpointChoice::Best).unwrap_or_default();
-            self.put("checkpoint", best, self.origin("patience"));
+            self.put("checkpoint", json!(CheckpointChoice::Best), self.origin("patience"));
         }
         if let Some(steps) = facts.steps {
             self.put("steps", steps.into(), Origin::Data);
@@ -167,6 +172,10 @@ mod tests {
 
         fn pooling(&self) -> Pooling {
             Pooling::Mean
+        }
+
+        fn base_precision(&self, _: BasePrecision) -> BasePrecision {
+            BasePrecision::F32
         }
 
         fn target_modules(&self, _: &TargetModules) -> TargetModules {

@@ -30,9 +30,7 @@ use crate::memory::{PlannedMemory, Sizes};
 use crate::method::{MethodForm, MethodName};
 use crate::record::{ModelRecord, TaskData};
 use crate::run::{CLAIMS_DIR, RECORD_FILE, file_hashes};
-use crate::settings::{
-    BasePrecision, Config, KlWeight, Layers, MethodSettings, ModelFacts as _, Preset,
-};
+use crate::settings::{Config, Facts, KlWeight, Layers, MethodSettings, Preset};
 use crate::task::Task;
 use crate::text::{UnknownName, grouped, templates};
 
@@ -294,9 +292,15 @@ impl SuiteOptions {
         }
     }
 
-    /// Resolved settings for a model: preset, profile, changes for its architecture, then the user's.
+    /// Settings for a model: preset, profile, the user's, and what follows from the model where the user's do not say.
     pub(super) fn config(&self, architecture: &Architecture) -> Result<Config> {
-        let mut config = self.profile.shorten(self.suite, self.suite.config(self.preset))?;
+        let preset = self.suite.config(self.preset);
+        let mut config = self.profile.shorten(self.suite, preset.clone())?;
+        if let (Suite::Glue, Architecture::Llama(_)) = (self.suite, architecture) {
+            // Rate and length of a profile are for a tiny encoder and for texts without a question.
+            config.learning_rate = preset.learning_rate;
+            config.max_length = preset.max_length;
+        }
         if let Some(steps) = self.steps {
             config.evaluate_every = config.evaluate_every.min(steps);
             config.steps = steps;
@@ -304,20 +308,10 @@ impl SuiteOptions {
         if let Some(draws) = &self.draws {
             config.draws.clone_from(draws);
         }
-        // A preset is for one architecture. In the other, targets have other names; an encoder is in single precision.
-        config.target_modules = architecture.target_modules(&config.target_modules);
-        match (self.suite, architecture) {
-            (_, Architecture::Deberta(_)) => config.base_precision = BasePrecision::F32,
-            (Suite::Glue, Architecture::Llama(_)) => {
-                // Rate and length of a profile are for a tiny encoder and for texts without a question.
-                let preset = self.suite.config(self.preset);
-                config.learning_rate = preset.learning_rate;
-                config.max_length = preset.max_length;
-            }
-            (Suite::Reasoning, Architecture::Llama(_)) => {}
-        }
         let layers = Layers::over(&config)?;
-        let config = layers.apply(&self.patches, self.config.as_deref(), &self.set)?.finish()?;
+        let layers = layers.apply(&self.patches, self.config.as_deref(), &self.set)?;
+        let facts = Facts { model: Some(architecture), ..Facts::default() };
+        let config = layers.resolve(&facts)?.config;
         if let Some(key) = config.wording.given() {
             let several = self.tasks.len() > 1;
             let reason = match self.suite {
