@@ -312,11 +312,15 @@ impl PreparedTask {
         if self.goal.answers == AnswerSpace::Tokens {
             write_json_lines(path, self.texts(scored))
         } else {
-            write_json_lines(path, self.labelled(scored))
+            write_json_lines(path, self.lines(scored))
         }
     }
 
-    fn labelled(&self, scored: &BTreeMap<u32, Scored>) -> impl Iterator<Item = PredictionLine> {
+    /// The answers to labelled validation rows, one by one.
+    pub(crate) fn lines(
+        &self,
+        scored: &BTreeMap<u32, Scored>,
+    ) -> impl Iterator<Item = PredictionLine> {
         let width = self.labels;
         let uncertain =
             || scored.iter().filter_map(|(&k, s)| Some((k, s, s.uncertainty.as_ref()?)));

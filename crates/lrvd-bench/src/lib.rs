@@ -54,6 +54,7 @@ pub use error::{Error, Kind, Result, kind_of, left_out, no_threads, unreadable};
 pub use io::{Unique, read_unique, whole_json};
 pub use lrvd_models::Error as ModelsError;
 pub use memory::PlannedMemory;
+pub use report::Verdict;
 pub use text::{UnknownName, decimals, grouped, percent, printable, printable_json};
 pub use train::{PlannedSetting, TrainOptions, TrainOutcome, TrainPlan, plan_training, train};
 pub use unused::Unused;

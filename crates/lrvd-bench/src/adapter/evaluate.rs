@@ -21,10 +21,12 @@ use crate::data::{
 use crate::error::{Error, Result};
 use crate::eval::{
     Confusion, Residual, Scored, class_reports, confusion, measures, residuals, score_draws,
-    score_labels, targets,
+    score_labels, selective_records, targets,
 };
 use crate::method::{LabelThresholds, softened};
-use crate::record::{ClassReport, Metrics, Reliability};
+use crate::io::write_text;
+use crate::record::{ClassReport, Metrics, Reliability, SelectiveRecord};
+use crate::report::curves;
 use crate::task::{Goal, Task};
 use crate::text::quoted;
 use crate::unused::Unused;
@@ -75,6 +77,20 @@ impl Evaluation {
     pub fn residuals(&self) -> BTreeMap<u32, Vec<Residual>> {
         let all = self.scored.iter().map(|(&draws, scored)| (draws, residuals(scored, &self.task)));
         all.filter(|(_, found)| !found.is_empty()).collect()
+    }
+
+    /// Risk against coverage by number of draws; empty of a model that does not answer by one class.
+    pub fn selective(&self) -> Result<BTreeMap<u32, SelectiveRecord>> {
+        selective_records(&self.scored, &self.task)
+    }
+
+    /// Writes reliability, and risk against coverage, as a picture (SVG).
+    pub fn write_plot(&self, path: &Path) -> Result<()> {
+        let (_, reliability) = self.measures();
+        if reliability.is_empty() {
+            bail!("a picture of calibration is for answers with probabilities, and this model predicts numbers");
+        }
+        write_text(path, &curves(&reliability, &self.selective()?))
     }
 
     /// Writes a line for each row, with its place in the file.

@@ -1,6 +1,7 @@
 //! Trained adapters: what is in their folder, where they are found, what they answer.
 
 mod calibrate;
+mod compare;
 mod decide;
 mod description;
 mod encoder_only;
@@ -15,6 +16,7 @@ mod seen;
 mod wrong;
 
 pub use calibrate::{QuestionMetrics, fit_decisions};
+pub use compare::{ComparedModel, compare_models};
 pub use decide::Decided;
 pub use description::{
     Abstention, BaseInfo, Calibration, Certificate, Description, RunInfo, Threshold,

@@ -121,6 +121,11 @@ impl SeenRows {
         self.0.values().all(Vec::is_empty)
     }
 
+    /// `true` if validation rows are known, and were used for nothing else.
+    pub(super) fn only_measured(&self) -> bool {
+        self.0.get(&RowUse::Validation).is_some_and(|rows| !rows.is_empty())
+    }
+
     fn has(&self, used: RowUse, row: u64) -> bool {
         self.0.get(&used).is_some_and(|rows| rows.binary_search(&row).is_ok())
     }

@@ -9,7 +9,7 @@
 //!   about two methods, each with its interval and verdict; `procedures.md`: how both are tested.
 //! - `findings`: sentences on the runs and their results; `names`: names in print.
 //! - `published`, `compare`: published numbers beside measured ones.
-//! - `page`: one self-contained `report.html`.
+//! - `plot`: calibration of one model as a picture; `page`: one self-contained `report.html`.
 //!
 //! Nothing here trains, prints or reads a clock: the same record gives the same bytes.
 
@@ -19,6 +19,7 @@ mod metric;
 mod names;
 mod page;
 mod pairs;
+mod plot;
 mod published;
 mod significance;
 mod summary;
@@ -27,7 +28,9 @@ mod table;
 pub(crate) use compare::{Comparison, compare};
 pub(crate) use findings::Findings;
 pub(crate) use page::Page;
-pub(crate) use pairs::{Claim, judge, render_pairs};
+pub use pairs::Verdict;
+pub(crate) use pairs::{Claim, ModelPair, judge, judge_models, render_pairs};
+pub(crate) use plot::curves;
 pub(crate) use published::Published;
 pub(crate) use summary::{RowScores, Summary};
 pub(crate) use table::{render_csv, render_markdown, render_runs, render_text};

@@ -87,7 +87,9 @@ impl Claim {
 
 /// A claim on one task with what was measured of it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(crate) struct Verdict {
+pub struct Verdict {
+    /// Empty where models are compared.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub task: String,
     /// Metric and the two sides: `nll: auto less LoRA`.
     pub claim: String,
@@ -140,12 +142,51 @@ pub(crate) fn judge(summary: &Summary<'_>, claims: &[Claim]) -> Vec<Verdict> {
     found.into_iter().map(verdict).collect()
 }
 
+/// A difference between two models on the same rows.
+pub(crate) struct ModelPair {
+    /// Metric and the two sides.
+    pub(crate) claim: String,
+    pub(crate) mean: f64,
+    /// `None` where it cannot be tested.
+    pub(crate) difference: Option<Difference>,
+}
+
+/// Places of a difference between models.
+const MODEL_DECIMALS: usize = 4;
+
+/// Judges all differences as one family.
+pub(crate) fn judge_models(pairs: Vec<ModelPair>) -> Vec<Verdict> {
+    let tested: Vec<f64> =
+        pairs.iter().filter_map(|pair| pair.difference).map(Difference::p).collect();
+    let mut adjusted = holm(&tested).into_iter();
+    let verdict = |ModelPair { claim, mean, difference }: ModelPair| {
+        let p = difference.and_then(|_| adjusted.next());
+        let words = match p {
+            None => "not tested",
+            Some(p) if p >= LEVEL => "no significant difference",
+            Some(_) if mean < 0.0 => "lower",
+            Some(_) => "higher",
+        };
+        Verdict {
+            task: String::new(),
+            claim,
+            mean: Some(mean),
+            interval: difference.map(Difference::interval),
+            p,
+            verdict: words.to_owned(),
+            decimals: MODEL_DECIMALS,
+            is_by_row: difference.is_some(),
+        }
+    };
+    pairs.into_iter().map(verdict).collect()
+}
+
 impl Verdict {
-    const HEADING: [&'static str; 6] =
+    pub const HEADING: [&'static str; 6] =
         ["difference", "task", "mean", "95 % interval", "p (Holm)", "verdict"];
 
     /// In print; a difference has its sign and one place more than values.
-    pub(crate) fn cells(&self) -> Vec<String> {
+    pub fn cells(&self) -> Vec<String> {
         let signed = |x: f64| format!("{x:+.*}", self.decimals);
         let absent = || ABSENT.to_owned();
         let interval = |(low, high)| format!("{} to {}", signed(low), signed(high));

@@ -79,10 +79,37 @@ pub(crate) struct EvalCommand {
     /// Columns or keys of the data that are carried to the file of `--errors`, comma-separated; `all` for all of them.
     #[arg(long, value_delimiter = ',', value_name = "A,B", requires = "errors", conflicts_with = "task", help_heading = heading::OUTPUT)]
     pub(crate) keep: Vec<String>,
+    /// File for a picture of the calibration: reliability, and risk against coverage, as `.svg`.
+    ///
+    /// The numbers are under `reliability` and `selective` of `--format json`.
+    #[arg(long, value_name = "FILE.svg", group = "written", help_heading = heading::OUTPUT)]
+    pub(crate) plot: Option<PathBuf>,
+}
+
+impl EvalCommand {
+    /// The file for the picture, which must not exist without `--force`.
+    fn plot(&self) -> Result<Option<PathBuf>> {
+        let Some(file) = &self.plot else { return Ok(None) };
+        if file.extension().is_none_or(|end| end != "svg") {
+            bail!("`--plot {}`: a picture is written as `.svg`", file.display());
+        }
+        check_new(file, self.eval.force)?;
+        Ok(Some(file.clone()))
+    }
+}
+
+/// Writes the picture, if the command line names a file for it.
+fn draw(evaluation: &Evaluation, file: Option<&Path>, printer: Printer) -> Result<()> {
+    if let Some(file) = file {
+        evaluation.write_plot(file)?;
+        printer.note(&format!("picture: {}", file.display()));
+    }
+    Ok(())
 }
 
 pub(super) fn run(command: EvalCommand, printer: Printer) -> Outcome {
-    let EvalCommand { eval: mut arguments, errors, keep } = command;
+    let plot = command.plot()?;
+    let EvalCommand { eval: mut arguments, errors, keep, .. } = command;
     // They are used.
     arguments.reading.drop_keys.extend(keep.iter().cloned());
     let force = arguments.force;
@@ -90,7 +117,7 @@ pub(super) fn run(command: EvalCommand, printer: Printer) -> Outcome {
         if errors.is_some() {
             bail!("`--errors` is for classifiers: `--out` has the loss of every text");
         }
-        return language(arguments, printer);
+        return language(arguments, plot.as_deref(), printer);
     }
     let out = arguments.out()?;
     let errors = errors.map(|file| new_file(&file, force)).transpose()?;
@@ -101,6 +128,7 @@ pub(super) fn run(command: EvalCommand, printer: Printer) -> Outcome {
     let evaluation = evaluate(&classifier, &rows.examples, draws, seed)?;
     printer.notes(evaluation.notes());
     write(&evaluation, out, printer)?;
+    draw(&evaluation, plot.as_deref(), printer)?;
     let seen = seen(&evaluation, &classifier.seen_rows()?, printer);
     let body = json!({
         "adapter": classifier.folder().display().to_string(),
@@ -153,7 +181,11 @@ fn own_columns(arguments: &EvalArguments, classifier: &SavedClassifier) -> TextC
 }
 
 /// Numbers of rows that the run of the model has used, with a note on them.
-fn seen(evaluation: &Evaluation, seen: &SeenRows, printer: Printer) -> BTreeMap<RowUse, usize> {
+pub(super) fn seen(
+    evaluation: &Evaluation,
+    seen: &SeenRows,
+    printer: Printer,
+) -> BTreeMap<RowUse, usize> {
     let found = evaluation.seen(seen);
     if !found.is_empty() {
         let part = |(used, rows): (&RowUse, &usize)| format!("{rows} {}", used.describe());
@@ -200,6 +232,10 @@ impl Measured {
     fn fill(&self, body: &mut Value, evaluation: &Evaluation) -> Result<()> {
         body["metrics"] = json!(self.metrics);
         body["reliability"] = json!(self.reliability);
+        let selective = evaluation.selective()?;
+        if !selective.is_empty() {
+            body["selective"] = json!(selective);
+        }
         if !self.types.is_empty() {
             body["questions"] = json!({ "risk": RISK, "types": self.types });
         }
@@ -259,7 +295,7 @@ fn show(mut body: Value, evaluation: &Evaluation, shown: usize, printer: Printer
     Ok(ExitStatus::Done)
 }
 
-fn language(arguments: EvalArguments, printer: Printer) -> Outcome {
+fn language(arguments: EvalArguments, plot: Option<&Path>, printer: Printer) -> Outcome {
     let own = &arguments.adapter;
     let classifies = arguments.task.is_some()
         || arguments.label_column.is_some()
@@ -286,6 +322,7 @@ fn language(arguments: EvalArguments, printer: Printer) -> Outcome {
     let (evaluation, notes) = model.evaluate(&rows, draws, seed)?;
     printer.notes(&notes);
     write(&evaluation, out, printer)?;
+    draw(&evaluation, plot, printer)?;
     let seen = seen(&evaluation, &model.seen_rows()?, printer);
     let body = json!({
         "adapter": model.folder().display().to_string(),

@@ -3,6 +3,7 @@
 mod abstain;
 mod answers;
 mod bench;
+mod compare;
 mod config;
 mod data;
 mod decide;
@@ -47,6 +48,9 @@ pub(crate) enum Command {
     /// Evaluate a saved classifier on labelled examples, or a language model on texts.
     #[command(after_long_help = help::text(include_str!("help/eval.txt")))]
     Eval(Box<eval::EvalCommand>),
+    /// Compare trained models on the same rows: differences, ranks, sizes, time.
+    #[command(after_long_help = help::text(include_str!("help/compare.txt")))]
+    Compare(Box<compare::CompareArguments>),
     /// Classify texts, with calibrated probabilities and entropy.
     #[command(after_long_help = help::text(include_str!("help/predict.txt")))]
     Predict(predict::PredictArguments),
@@ -158,6 +162,7 @@ pub(crate) fn run(arguments: Arguments, printer: Printer) -> Outcome {
     match arguments.command {
         Command::Train(arguments) => train::run(*arguments, global, printer),
         Command::Eval(arguments) => eval::run(*arguments, printer),
+        Command::Compare(arguments) => compare::run(*arguments, printer),
         Command::Predict(arguments) => predict::run(arguments, printer),
         Command::Decide(arguments) => decide::run(*arguments, printer),
         Command::Generate(arguments) => generate::run(*arguments, printer),

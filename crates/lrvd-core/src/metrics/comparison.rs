@@ -4,6 +4,7 @@
 
 use statrs::function::beta::beta_reg;
 
+use super::statistics::{mean, sample_sd};
 use crate::error::{Error, check_at_least};
 
 /// Probability of an error that a test accepts.
@@ -73,6 +74,17 @@ impl Difference {
         };
         let error = found.error();
         (error.is_finite() && error > f64::EPSILON * mean.abs()).then_some(found)
+    }
+
+    /// Difference of two models on the same rows, by Student's distribution: about further rows of the kind, and these two models
+    /// alone, whatever the methods that they come from. None below two rows, and where the differences are not finite or do not
+    /// vary.
+    pub fn between_models(d: &[f64]) -> Option<Self> {
+        let mean = mean(d).ok()?;
+        let rows = sample_sd(d).ok()?.powi(2) / d.len() as f64;
+        let freedom = [0.0, d.len() as f64 - 1.0];
+        let is_there = rows.is_finite() && rows.sqrt() > f64::EPSILON * mean.abs();
+        is_there.then_some(Self { mean, seeds: 0.0, rows, least: rows, freedom })
     }
 
     /// Standard error of the mean.
@@ -387,6 +399,29 @@ mod tests {
             }
             let found = student_quantile(LEVEL, freedom);
             assert!((found / quantile - 1.0).abs() < 1e-6, "{freedom}: {found}");
+        }
+    }
+
+    /// `scipy.stats.ttest_1samp`, with its interval.
+    #[test]
+    fn two_models_are_compared_by_rows_alone() {
+        let d = Difference::between_models(&[0.3, 0.1, -0.2, 0.4, 0.0, 0.25]).unwrap();
+        let (low, high) = d.interval();
+        assert_near(
+            &[d.mean, d.error(), low, high, d.p(), d.p_below(0.3)],
+            &[
+                0.141_666_666_666_7,
+                0.089_830_086_521_4,
+                -0.089_248_922_038_9,
+                0.372_582_255_372_2,
+                0.175_609_663_224_3,
+                0.069_130_871_951_4,
+            ],
+            1e-9,
+        );
+        assert!(d.has_rows());
+        for alike in [&[0.5][..], &[0.25; 4], &[f64::NAN, 1.0]] {
+            assert_eq!(Difference::between_models(alike), None);
         }
     }
 
