@@ -57,7 +57,12 @@ struct Loss {
 }
 
 impl Rows {
-    fn of(lines: &[PredictionLine], keys: Vec<String>, draws: u32, metrics: &Metrics) -> Result<Self> {
+    fn of(
+        lines: &[PredictionLine],
+        keys: Vec<String>,
+        draws: u32,
+        metrics: &Metrics,
+    ) -> Result<Self> {
         let mut losses = losses(lines, draws)?;
         // Soft labels are measured against their shares, which the lines do not have.
         losses.retain(|loss| {
@@ -67,7 +72,8 @@ impl Rows {
                 NLL => metrics.nll,
                 _ => metrics.standard.get("mse").copied().flatten(),
             };
-            recorded.is_some_and(|recorded| (recorded - mean).abs() < SAME * recorded.abs().max(1.0))
+            recorded
+                .is_some_and(|recorded| (recorded - mean).abs() < SAME * recorded.abs().max(1.0))
         });
         Ok(Self { keys, losses })
     }
@@ -96,7 +102,10 @@ fn losses(lines: &[PredictionLine], draws: u32) -> Result<Vec<Loss>> {
         match (&line.labels, &**probs) {
             (Some(own), probs) => {
                 let each = probs.iter().enumerate();
-                add(NLL, each.map(|(id, &p)| log(if own.contains(&id) { p } else { 1.0 - p })).sum());
+                add(
+                    NLL,
+                    each.map(|(id, &p)| log(if own.contains(&id) { p } else { 1.0 - p })).sum(),
+                );
             }
             (None, [score]) => add(SQUARED, (score - line.label).powi(2)),
             (None, probs) => {

@@ -23,8 +23,8 @@ use crate::eval::{
     Confusion, Residual, Scored, class_reports, confusion, measures, residuals, score_draws,
     score_labels, selective_records, targets,
 };
-use crate::method::{LabelThresholds, softened};
 use crate::io::write_text;
+use crate::method::{LabelThresholds, softened};
 use crate::record::{ClassReport, Metrics, Reliability, SelectiveRecord};
 use crate::report::curves;
 use crate::task::{Goal, Task};
@@ -88,7 +88,9 @@ impl Evaluation {
     pub fn write_plot(&self, path: &Path) -> Result<()> {
         let (_, reliability) = self.measures();
         if reliability.is_empty() {
-            bail!("a picture of calibration is for answers with probabilities, and this model predicts numbers");
+            bail!(
+                "a picture of calibration is for answers with probabilities, and this model predicts numbers"
+            );
         }
         write_text(path, &curves(&reliability, &self.selective()?))
     }

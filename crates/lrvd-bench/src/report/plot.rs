@@ -51,8 +51,7 @@ pub(crate) fn curves(
             panel.mark((bin.confidence, bin.accuracy), radius, colour, &words);
         }
         let floor = found.floor();
-        let words =
-            format!("ECE {} (calibrated: {})", decimals(found.ece, 4), decimals(floor, 4));
+        let words = format!("ECE {} (calibrated: {})", decimals(found.ece, 4), decimals(floor, 4));
         panel.key(*draws, reliability.len(), colour, &words);
     }
     if !selective.is_empty() {
@@ -119,8 +118,9 @@ impl Panel<'_> {
         let middle = left + FRAME.0 / 2.0;
         self.text((middle, bottom + 38.0), r##"text-anchor="middle" fill="#444444""##, across);
         let (x, y) = (left - 42.0, MARGIN.1 + FRAME.1 / 2.0);
-        let turned =
-            format!(r##"text-anchor="middle" fill="#444444" transform="rotate(-90 {x:.1} {y:.1})""##);
+        let turned = format!(
+            r##"text-anchor="middle" fill="#444444" transform="rotate(-90 {x:.1} {y:.1})""##
+        );
         self.text((x, y), &turned, up);
     }
 
@@ -166,7 +166,13 @@ mod tests {
 
     #[test]
     fn a_picture_has_the_bins_and_the_curve_where_the_axes_say() {
-        let bin = |count, accuracy, confidence| BinRecord { low: 0.0, high: 1.0, count, accuracy, confidence };
+        let bin = |count, accuracy, confidence| BinRecord {
+            low: 0.0,
+            high: 1.0,
+            count,
+            accuracy,
+            confidence,
+        };
         let bins = vec![bin(1, 0.0, 0.25), bin(0, 0.0, 0.0), bin(3, 1.0, 0.75)];
         let found = Reliability { convention: "torchmetrics".to_owned(), ece: 0.25, bins };
         let reliability = BTreeMap::from([(0, found)]);

@@ -120,7 +120,9 @@ fn recorded(
         || pair_column.is_some()
         || !choice_columns.is_empty();
     if is_asked {
-        bail!("without `--data` no model is asked: leave out options of models, columns and answers");
+        bail!(
+            "without `--data` no model is asked: leave out options of models, columns and answers"
+        );
     }
     let mut models = Vec::new();
     for dir in &arguments.dirs {
