@@ -93,12 +93,14 @@ was_restarted() {
 
 # Sets `process` and `task` to the worker of a run and its job, once there is a checkpoint after its first step.
 has_checkpoint() {
-    local line id run
+    local line id run claim
     line=$(sed -n "$(($1 + 1))p" "$many/plan/runs.jsonl")
     id=$(sed -E 's/.*"id":"([^"]*)".*/\1/' <<<"$line")
     run=$(sed -E 's/.*"folder":"([^"]*)".*/\1/' <<<"$line")
     compgen -G "$many/$run/checkpoints/step-*[1-9]*" >/dev/null || return
-    read -r process task < <(sed -nE 's/.*"process":([0-9]+),"job":\["([0-9]+)".*/\1 \2/p' "$many/plan/claims/$id.0" 2>/dev/null)
+    claim=$(sed -nE 's/.*"process":([0-9]+),"job":\["([0-9]+)".*/\1 \2/p' "$many/plan/claims/$id.0" 2>/dev/null)
+    process=${claim% *} task=${claim#* }
+    [[ -n $claim ]]
 }
 
 # Whether SIGUSR1, number 10, waits for a process.
