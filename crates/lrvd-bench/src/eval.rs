@@ -219,8 +219,7 @@ fn classes(logits: &Prediction, task: &PreparedTask) -> Result<Scored> {
     let draws = logits.members();
     let logits = &logits.values;
     let classes = task.labels;
-    let labels: Vec<usize> =
-        task.validation.iter().filter_map(|e| e.answer.label()?.class()).collect();
+    let labels = labels(task);
     let logs = metrics::log_softmax(logits, classes)?;
     let outputs = metrics::mean_probability(&logs, draws, classes)?;
     let found = uncertainty(&logs, draws, classes)?;
@@ -254,6 +253,11 @@ fn classes(logits: &Prediction, task: &PreparedTask) -> Result<Scored> {
     };
     let reliability = Some(Reliability::from(&diagram));
     Ok(Scored { outputs, metrics, reliability, uncertainty: Some(found), tokens: None })
+}
+
+/// Classes that are the labels of the validation rows.
+fn labels(task: &PreparedTask) -> Vec<usize> {
+    task.validation.iter().filter_map(|row| row.answer.label()?.class()).collect()
 }
 
 /// The shares of the labels, `[rows, labels]`, if one of them is soft.
@@ -401,8 +405,7 @@ pub fn selective_records(
     ) {
         return Ok(BTreeMap::new());
     }
-    let labels: Vec<usize> =
-        task.validation.iter().filter_map(|e| e.answer.label()?.class()).collect();
+    let labels = labels(task);
     let mut records = BTreeMap::new();
     for (&draws, scored) in scored {
         let predictions = Predictions::new(&scored.outputs, task.labels, &labels)?;

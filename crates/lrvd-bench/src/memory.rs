@@ -76,6 +76,9 @@ impl Sizes {
 
     /// Trained parameters of one run before pruning, or of adapters of this `rank`.
     pub(crate) fn trained(&self, method: MethodName, rank: Option<usize>) -> Result<usize> {
+        if !method.can().steps {
+            return Ok(0);
+        }
         let method = method.build(&self.config, RankRequest::Initial)?;
         let Setup { adapter, op, .. } = method.setup(&self.config.training(0))?;
         let adapter = AdapterConfig { rank: rank.unwrap_or(adapter.rank), ..adapter };

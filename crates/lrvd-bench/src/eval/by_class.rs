@@ -1,4 +1,4 @@
-//! What a model does to each class, and the rows whose numbers it misses most.
+//! Scores of each class, and the rows whose numbers a model misses most.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use lrvd_core::metrics::{ClassScores, LabelSetMetrics, Outcome, Predictions};
 use serde::Serialize;
 
-use super::{Scored, present, targets};
+use super::{Scored, labels, present, targets};
 use crate::answers::AnswerSpace;
 use crate::data::{At, PreparedTask};
 use crate::error::Result;
@@ -50,10 +50,6 @@ pub(crate) fn confusion(scored: &Scored, task: &PreparedTask) -> Result<Option<C
     let labels = labels(task);
     let cells = Predictions::new(&scored.outputs, task.labels, &labels)?.confusion();
     Ok(Some(cells.chunks(task.labels).map(<[usize]>::to_vec).collect()))
-}
-
-fn labels(task: &PreparedTask) -> Vec<usize> {
-    task.validation.iter().filter_map(|row| row.answer.label()?.class()).collect()
 }
 
 /// Scores of every class of `task` by the answers of a number of draws; `None` of a task that has no classes. One of several labels

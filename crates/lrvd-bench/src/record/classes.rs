@@ -1,4 +1,4 @@
-//! What a model does to each class.
+//! Scores of each class: precision, recall, F1, confusions.
 
 use serde::{Deserialize, Serialize};
 

@@ -70,7 +70,8 @@ impl Run<'_> {
             let labels = task.validation.iter().map(|row| row.answer.label()?.class());
             Ok(classes.into_iter().zip(labels).map(|(c, y)| f64::from(Some(c) == y)).collect())
         };
-        let (own_right, right) = (right(own)?, right(&scored)?);
+        let own_right = right(own)?;
+        let right = right(&scored)?;
         let differences: Vec<f64> = own_right.iter().zip(&right).map(|(a, b)| a - b).collect();
         let count = differences.len();
         let error = (count > 1).then(|| sample_sd(&differences)).transpose()?;

@@ -1,4 +1,4 @@
-//! What the model of a run answers: between steps, to held-out rows, and to the validation rows once it is trained, with the
+//! Answers of a run's model: between steps, to held-out rows, and to the validation rows once it is trained, with the
 //! record of the finished run.
 
 use std::collections::BTreeMap;

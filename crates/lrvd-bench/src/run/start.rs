@@ -230,7 +230,7 @@ impl<'a> Run<'a> {
     pub(crate) fn memory(&self) -> Result<(usize, PlannedMemory)> {
         let RunStart { config, backbone, method, .. } = self.start;
         let sizes = Sizes::new(&backbone.architecture, config);
-        let trained = if method.can().steps { sizes.trained(method, None)? } else { 0 };
+        let trained = sizes.trained(method, None)?;
         // A later run of a process takes the pages that an earlier one has left.
         let resident = self.memory.start.filter(|_| self.position == (1, 1)).unwrap_or(0);
         let PreparedTask { train, validation, .. } = &*self.task;
@@ -285,8 +285,8 @@ impl<'a> Run<'a> {
         still_there(out)?;
         let total = self.answers(&begun);
         let mut trained = begun;
-        let goes_on = |_: usize| !self.stop.load(Ordering::Relaxed);
-        let context = RunContext { watch: Some(&goes_on), ..self.context() };
+        let continues = |_: usize| !self.stop.load(Ordering::Relaxed);
+        let context = RunContext { watch: Some(&continues), ..self.context() };
         let recorded = self.watched(sink, total, |context| {
             record(context, self.start.method, &mut trained, budget, folder)
         });
@@ -416,8 +416,8 @@ impl Observer<AutoModel, DynMethod> for Watched<'_> {
     }
 
     fn evaluate(&mut self, model: &AutoModel, method: &DynMethod) -> Result<Option<Evaluation>> {
-        let goes_on = |_: usize| !self.stops();
-        let context = RunContext { watch: Some(&goes_on), ..*self.context };
+        let continues = |_: usize| !self.stops();
+        let context = RunContext { watch: Some(&continues), ..*self.context };
         evaluate(&context, model, method).map(Some)
     }
 
@@ -425,8 +425,8 @@ impl Observer<AutoModel, DynMethod> for Watched<'_> {
         if self.context.task.holdout.is_empty() {
             return Ok(HeldOutLosses::default());
         }
-        let goes_on = |_: usize| !self.stops();
-        held_out(&RunContext { watch: Some(&goes_on), ..*self.context }, model, method)
+        let continues = |_: usize| !self.stops();
+        held_out(&RunContext { watch: Some(&continues), ..*self.context }, model, method)
     }
 
     fn checkpoint(&mut self, state: &TrainState<AutoModel>, method: &DynMethod) -> Result<()> {

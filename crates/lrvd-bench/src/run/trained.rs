@@ -1,4 +1,4 @@
-//! What a run trains: values by part, and the modules that they are in.
+//! Trained values of a run by part, and the modules that they are in.
 
 use std::collections::BTreeMap;
 

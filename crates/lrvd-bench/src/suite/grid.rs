@@ -395,7 +395,7 @@ pub struct PlannedRun {
     pub is_member: bool,
     /// Ids of the runs that must be finished before it: the members of an ensemble, the runs whose ranks it receives.
     pub needs: Vec<String>,
-    /// Optimizer steps, those of a refinement included; 0 for a row that is made from other runs.
+    /// Optimizer steps, those of a refinement included; 0 without training, as for a row that is made from other runs.
     pub steps: usize,
     /// Trained parameters before pruning; 0 for a row that is made from other runs.
     pub parameters: usize,
@@ -470,7 +470,7 @@ impl PlannedRun {
     fn measure(&mut self, config: &Config, sizes: &Sizes) -> Result<()> {
         if !self.is_combined() {
             let refinement = self.method.search(config).map_or(0, |search| search.refine_steps);
-            self.steps = config.steps + refinement;
+            self.steps = if self.method.can().steps { config.steps + refinement } else { 0 };
             self.parameters = sizes.trained(self.method, None)?;
             self.memory_gib = sizes.memory(self.parameters).total();
         }

@@ -117,7 +117,7 @@ pub(crate) fn rows(model: &AutoModel, inputs: &Inputs<'_>) -> Burn<Rows> {
     Ok(Rows { answers, expected, width, features: features(model, inputs)? })
 }
 
-/// What the head of `model` reads of every example, `[rows, features]`, row-major.
+/// Inputs of the head of `model` for every example, `[rows, features]`, row-major.
 pub(crate) fn features(model: &AutoModel, inputs: &Inputs<'_>) -> Burn<Vec<f64>> {
     let examples = inputs.examples;
     let batches = evaluation_batches(&examples.sizes(), inputs.batch_size)?;

@@ -362,7 +362,8 @@ fn cross_validated(
     let mut points = vec![table.zero(); count];
     let mut worse = 0;
     for strength in strengths() {
-        let (mut logits, mut sum) = (Vec::new(), 0.0);
+        let mut logits = Vec::new();
+        let mut sum = 0.0;
         for (own, (held, point)) in in_fold.iter().zip(&mut points).enumerate() {
             let others = table.part(&numbers(&|fold| fold != Some(own)));
             *point = others.fit(std::mem::take(point), strength, ROUGH, watch)?.at;

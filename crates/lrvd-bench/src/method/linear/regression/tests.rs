@@ -121,7 +121,8 @@ fn every_class_is_in_every_fit_of_the_cross_validation() {
         let own = (0..groups.len()).filter(|&row| groups[row] == group);
         let mut counts = [0; FOLDS];
         own.for_each(|row| counts[found[row].unwrap()] += 1);
-        let (least, most) = (counts.iter().min().unwrap(), counts.iter().max().unwrap());
+        let least = counts.iter().min().unwrap();
+        let most = counts.iter().max().unwrap();
         assert!(most - least <= 1, "{group}: {counts:?}");
     }
     assert_ne!(found, folds(&groups, 6));
