@@ -11,6 +11,7 @@ mod inspect;
 mod language;
 mod ood;
 mod open;
+mod prune;
 mod saved;
 mod seen;
 mod wrong;
@@ -35,6 +36,7 @@ pub use language::{
 pub use ood::{Oddness, OodDetector, OodReport, OodRow, OodScore, fit_ood};
 pub use open::{Adapter, AdapterFiles, Base, OpenOptions, named_at};
 pub(crate) use open::{CARD_FILE, Kept, keep};
+pub use prune::{PairedMeasure, Pruned, PrunedModule};
 pub(crate) use saved::no_head;
 pub use saved::{RowAnswer, SavedClassifier, Withheld};
 pub use seen::{RowUse, SeenRows};

@@ -10,8 +10,8 @@ use burn::tensor::Device;
 use lrvd_burn::files::{AtomicDir, first_file, is_dir, is_file, is_there, write_atomic};
 use lrvd_burn::model::{NamedModule, ranks};
 use lrvd_burn::peft::{
-    AdaLoraConfig, CapReport, ExportLayout, ExportSummary, POSTERIOR_FILE, PeftAdapter, PeftConfig,
-    PeftPosterior, PosteriorRun, TargetModules, WEIGHTS_FILE, peft_from_model,
+    AdaLoraConfig, Cap, CapReport, ExportLayout, ExportSummary, POSTERIOR_FILE, PeftAdapter,
+    PeftConfig, PeftPosterior, PosteriorRun, TargetModules, WEIGHTS_FILE, peft_from_model,
     posterior_from_model,
 };
 use lrvd_burn::train::{latest_checkpoint, load_checkpoint};
@@ -215,6 +215,18 @@ impl Adapter {
     /// The base that it names or the options name, to be shared with others.
     pub fn base_to_share(&self) -> Result<Base> {
         Ok(Base(Arc::new(self.named_base()?.shared())))
+    }
+
+    /// This adapter as plain LoRA at the posterior mean.
+    pub fn plain(&self) -> Result<Self> {
+        let AdapterFiles { peft, description, .. } = &self.files;
+        let description = description.clone().map(Description::at_the_mean);
+        Ok(self.with(AdapterFiles { peft: peft.to_lora()?, posterior: None, description }))
+    }
+
+    /// This adapter with other files.
+    pub(super) fn with(&self, files: AdapterFiles) -> Self {
+        Self { files, ..self.clone() }
     }
 
     /// `true` if it is of a language model that was trained here on texts.
@@ -563,9 +575,9 @@ impl AdapterFiles {
         Ok((Self { peft, posterior, description }, warnings))
     }
 
-    /// The adapter with no module above `rank`; the posterior stays behind, since it is one of other directions.
-    pub fn capped(&self, rank: usize) -> Result<(Self, CapReport)> {
-        let (peft, report) = self.peft.capped(rank)?;
+    /// The adapter with no module above `cap`; the posterior stays behind, since it is one of other directions.
+    pub fn capped(&self, cap: Cap) -> Result<(Self, CapReport)> {
+        let (peft, report) = self.peft.capped(cap)?;
         let description = self.description.clone().map(Description::at_the_mean);
         Ok((Self { peft, posterior: None, description }, report))
     }

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use anyhow::bail;
 use lrvd_burn::files::AtomicDir;
-use lrvd_burn::peft::{CapReport, ExportLayout, ExportSummary, PeftAdapter};
+use lrvd_burn::peft::{Cap, CapReport, ExportLayout, ExportSummary, PeftAdapter};
 use lrvd_models::deberta::Pooling;
 use lrvd_models::llama::gguf::{GgufAdapter, write_gguf_adapter};
 
@@ -81,16 +81,16 @@ fn differences(info: Option<&Description>, to_peft: bool) -> Vec<String> {
     found
 }
 
-/// Writes `adapter` as the PEFT folder `out`, with no module above the rank `cap`, and no path of this machine.
+/// Writes `adapter` as the PEFT folder `out`, with no module above `cap`, and no path of this machine.
 pub fn export_peft(
     adapter: &Adapter,
     layout: ExportLayout,
-    cap: Option<usize>,
+    cap: Option<Cap>,
     command: &str,
     out: &Path,
 ) -> Result<PeftExport> {
     let (mut files, cut) = match cap {
-        Some(rank) => adapter.files.capped(rank).map(|(files, cut)| (files, Some(cut)))?,
+        Some(cap) => adapter.files.capped(cap).map(|(files, cut)| (files, Some(cut)))?,
         None => (adapter.files.clone(), None),
     };
     let base = &mut files.peft.config.base_model_name_or_path;

@@ -42,7 +42,7 @@ const UNREAD: [(&str, &[&str], &str); 33] = [
     ("fan_in_fan_out", &[], "base weights would be stored transposed"),
     (
         "init_lora_weights",
-        &["true", "gaussian", "eva", "orthogonal"],
+        &["true", "gaussian", "eva", "orthogonal", "mica"],
         "it may have changed the base weights; convert the adapter in PEFT with \
          `path_initial_model_for_weight_conversion` first",
     ),

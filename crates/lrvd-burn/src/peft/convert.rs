@@ -12,6 +12,32 @@ use super::rules::key_matches;
 use crate::error::Error;
 use crate::files::{HostDType, HostTensor};
 
+/// The most that a module keeps of its singular directions; without values all of them.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Cap {
+    /// Largest rank.
+    pub rank: Option<usize>,
+    /// Share of the squared singular values that the fewest directions must hold, above 0 and at most 1.
+    pub energy: Option<f64>,
+}
+
+impl Cap {
+    /// Number of directions that stay of those with these singular values, the largest first.
+    fn of(self, values: &[f64]) -> usize {
+        let most = self.rank.unwrap_or(usize::MAX).min(values.len());
+        let Some(share) = self.energy else { return most };
+        let total: f64 = values.iter().map(|value| value * value).sum();
+        let mut held = 0.0;
+        let enough = values.iter().position(|value| {
+            held += value * value;
+            // As many additions as in the total: all of it is reached.
+            held >= share * total
+        });
+        let fewest = enough.map_or(values.len(), |last| last + 1);
+        if total > 0.0 { most.min(fewest) } else { 0 }
+    }
+}
+
 /// Relative errors of an update after a cut to a smaller rank.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CapReport {
@@ -48,23 +74,24 @@ impl PeftAdapter {
         Ok(Self { config, modules, ..self.clone() })
     }
 
-    /// The adapter as plain `LoRA` with no module above `rank`: those above keep their largest singular directions.
+    /// The adapter as plain `LoRA` with no module above `cap`: those above keep their largest singular directions.
     ///
     /// # Formula
     ///
     /// ```text
-    /// ΔW = Σ_k ς_k · outer(u_k, v_k)  →  Σ_{k < rank} ς_k · outer(u_k, v_k)
-    /// error = √(Σ_{k ≥ rank} ς_k² / Σ_k ς_k²)
+    /// ΔW = Σ_k ς_k · outer(u_k, v_k)  →  Σ_{k < n} ς_k · outer(u_k, v_k)
+    /// error = √(Σ_{k ≥ n} ς_k² / Σ_k ς_k²)
+    /// n     = the smaller of cap.rank and the least n with Σ_{k < n} ς_k² ≥ cap.energy · Σ_k ς_k²
     /// ```
     ///
     /// No update of that rank is nearer to the module's (Eckart, Young 1936). Factors of modules that are cut are rounded
     /// once, to single precision (double where they were double); scales stay.
-    pub fn capped(&self, rank: usize) -> Result<(Self, CapReport), Error> {
+    pub fn capped(&self, cap: Cap) -> Result<(Self, CapReport), Error> {
         let mut adapter = self.to_lora()?;
         let mut errors = BTreeMap::new();
         let (mut lost, mut whole) = (0.0, 0.0);
         for (path, module) in &mut adapter.modules {
-            let (total, cut) = cut(module, rank).map_err(|source| {
+            let (total, cut) = cut(module, cap).map_err(|source| {
                 Error::module(path, "factors", "numbers that can be decomposed", source)
             })?;
             whole += total;
@@ -74,6 +101,8 @@ impl PeftAdapter {
                 *module = cut;
             }
         }
+        let largest = adapter.modules.values().map(|module| module.rank).max().unwrap_or(0);
+        let rank = cap.rank.unwrap_or(largest);
         let config = &mut adapter.config;
         if config.r > rank && rank > 0 {
             let root = if config.use_rslora { (config.r as f64).sqrt() } else { config.r as f64 };
@@ -91,13 +120,14 @@ fn relative(part: f64, whole: f64) -> f64 {
     if whole > 0.0 { (part / whole).sqrt() } else { 0.0 }
 }
 
-/// `Σ ς²` of a module; at a rank above `rank` also the module at that rank, and the part of the sum that it lost.
-fn cut(module: &PeftModule, rank: usize) -> Result<(f64, Option<(PeftModule, f64)>), Error> {
+/// `Σ ς²` of a module; of one above `cap` also the module at its rank, and the part of the sum that it lost.
+fn cut(module: &PeftModule, cap: Cap) -> Result<(f64, Option<(PeftModule, f64)>), Error> {
     let svd = singular_factors(&module.factors()?)?;
     let energy = |values: &[f64]| {
         module.scaling.powi(2) * values.iter().map(|value| value * value).sum::<f64>()
     };
     let total = energy(&svd.values);
+    let rank = cap.of(&svd.values);
     if module.rank <= rank {
         return Ok((total, None));
     }

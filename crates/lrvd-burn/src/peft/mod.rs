@@ -17,7 +17,7 @@ mod tests;
 
 pub use adapter::{PeftAdapter, PeftModule, WEIGHTS_FILE};
 pub use config::{AdaLoraConfig, PeftConfig, PeftMethod, TargetModules};
-pub use convert::CapReport;
+pub use convert::{Cap, CapReport};
 pub use export::{ExportLayout, ExportSummary, common_scale};
 pub use model::{attach_peft, peft_from_model};
 pub use posterior::{

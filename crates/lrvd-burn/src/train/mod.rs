@@ -47,7 +47,7 @@ pub use predict::{
 pub use rotation::rotate_to_singular_basis;
 pub use run::Run;
 pub(crate) use run::{peft_template, read_adapter, write_adapter};
-pub use search::{Direction, RankSearch, directions, keep};
+pub use search::{Direction, RankSearch, choose_ranks, directions, keep};
 pub use state::{
     BestInfo, BestModel, EvalPoint, Evaluation, Journal, RankCause, RankEvent, TrainState,
 };

@@ -24,11 +24,15 @@
 use std::collections::BTreeMap;
 
 use lrvd_core::error::check_range;
+use lrvd_core::non_inferiority::passed_in_sequence;
 use lrvd_core::prune::StatisticOptions;
 use lrvd_core::schedule::LrSchedule;
 use serde::{Deserialize, Serialize};
+use tracing::debug;
 
+use super::choice::{Choice, HeldOutLosses, compared, point};
 use super::method::Setup;
+use super::rotation::rotate_to_singular_basis;
 use crate::error::Error;
 use crate::model::NamedModule;
 use crate::optimizer::AdamW;
@@ -116,8 +120,46 @@ impl RankSearch {
     }
 }
 
+/// Rotates `model` to its singular directions and cuts it to the fewest that are non-inferior to all of them, which the losses of
+/// `held_out` decide; returns the choice and the losses of the whole model.
+///
+/// `rule` gives the margin and the fewest ranks of a module. `held_out` is called with a model, its number of directions and that of
+/// the whole model, which comes first; `step` is that of the choice. Without enough rows all directions stay.
+///
+/// # Errors
+///
+/// Those of `held_out`; an adapter that [cannot be rotated](rotate_to_singular_basis).
+pub fn choose_ranks<M: NamedModule + Clone, E: From<Error>>(
+    model: &mut M,
+    rule: &RankSearch,
+    step: usize,
+    mut held_out: impl FnMut(&M, usize, usize) -> Result<HeldOutLosses, E>,
+) -> Result<(Choice, Vec<f64>), E> {
+    let margin = rule.margin;
+    rotate_to_singular_basis(model)?;
+    let (order, least) = order(model, rule.min_rank);
+    let all = order.len();
+    let HeldOutLosses { rows: losses, measure } = held_out(model, all, all)?;
+    let mut points = vec![point(all, &losses, &losses)?];
+    let sizes = sizes(all, least);
+    let tested = if measure.shows(&losses) { &sizes[1..] } else { &[] };
+    let bounds = tested.iter().map(|&total_rank| {
+        let mut part = model.clone();
+        keep(&mut part, &order, total_rank, None);
+        let found = held_out(&part, total_rank, all)?;
+        let found = point(total_rank, &found.rows, &losses)?;
+        points.push(found);
+        debug!(total_rank, of = all, found = compared(&found, measure, margin), "tried");
+        Ok::<_, E>(found.upper)
+    });
+    let chosen = passed_in_sequence(margin, bounds)?;
+    keep(model, &order, sizes[chosen], None);
+    let rows = losses.len();
+    Ok((Choice { step, rows, measure, margin, points, chosen, refined: None }, losses))
+}
+
 /// Every direction, the largest `c·‖a‖·‖b‖` first, those that their modules must keep before all others; and how many these are.
-pub(super) fn order(model: &impl NamedModule, min_rank: usize) -> (Vec<Direction>, usize) {
+fn order(model: &impl NamedModule, min_rank: usize) -> (Vec<Direction>, usize) {
     let mut seen = BTreeMap::<String, usize>::new();
     let (mut order, others): (Vec<_>, Vec<_>) =
         directions(model).into_iter().partition(|direction| {
@@ -131,7 +173,7 @@ pub(super) fn order(model: &impl NamedModule, min_rank: usize) -> (Vec<Direction
 }
 
 /// The sizes of the sequence: `all`, and ever smaller ones down to `least`, or to 1.
-pub(super) fn sizes(all: usize, least: usize) -> Vec<usize> {
+fn sizes(all: usize, least: usize) -> Vec<usize> {
     let least = least.max(1);
     std::iter::successors(Some(all), |&n| {
         (n > least).then(|| ((SHRINK * n as f64) as usize).max(least))

@@ -3,18 +3,14 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use lrvd_core::non_inferiority::passed_in_sequence;
-use tracing::debug;
-
-use super::choice::{Choice, HeldOutLosses, compared, point};
+use super::choice::{HeldOutLosses, compared, point};
 use super::config::TrainConfig;
 use super::data::Model;
 use super::fit::{Loop, Outcome, Stage};
 use super::method::Method;
 use super::order::Ordered;
-use super::rotation::rotate_to_singular_basis;
 use super::run::Run;
-use super::search::{RankSearch, keep, order, sizes};
+use super::search::{RankSearch, choose_ranks};
 use super::state::{CutModel, RankCause};
 use super::step::Phase;
 use super::watch::{Event, Observer};
@@ -91,33 +87,18 @@ where
         self.checkpoint()?;
         let clock = Instant::now();
         let mut whole = self.run.state.model.clone();
-        rotate_to_singular_basis(&mut whole)?;
-        let (order, least) = order(&whole, rule.min_rank);
-        let HeldOutLosses { rows: losses, measure } = self.held_out(&whole)?;
-        let margin = rule.margin;
-        let all = order.len();
-        let mut points = vec![point(all, &losses, &losses)?];
-        let sizes = sizes(all, least);
-        let tested = if measure.shows(&losses) { &sizes[1..] } else { &[] };
-        let bounds = tested.iter().map(|&total_rank| {
-            let mut part = whole.clone();
-            keep(&mut part, &order, total_rank, None);
-            let found = self.held_out(&part)?;
-            let found = point(total_rank, &found.rows, &losses)?;
-            points.push(found);
-            debug!(total_rank, of = all, found = compared(&found, measure, margin), "tried");
-            self.tell(&Event::Searching { total_rank, of: all });
-            Ok::<_, O::Error>(found.upper)
-        });
-        let chosen = passed_in_sequence(margin, bounds)?;
-        keep(&mut whole, &order, sizes[chosen], None);
+        let step = self.run.state.done;
+        let (choice, losses) = choose_ranks(&mut whole, rule, step, |model, total_rank, of| {
+            let found = self.held_out(model)?;
+            if total_rank < of {
+                self.tell(&Event::Searching { total_rank, of });
+            }
+            Ok::<_, O::Error>(found)
+        })?;
         set_relevance(&mut whole, rule.log_alpha, rule.statistic)?;
         let entries = trainable_counts(&whole).adapter.max(1);
         let n_train = self.batches.n_train();
         let unit = self.batches.score_variance()?.unwrap_or(1.0);
-        let step = self.run.state.done;
-        let rows = losses.len();
-        let choice = Choice { step, rows, measure, margin, points, chosen, refined: None };
         self.note(choice.to_string());
         let state = &mut self.run.state;
         state.kl_weight = Some(2.0 * rule.noise * unit * n_train as f64 / entries as f64);

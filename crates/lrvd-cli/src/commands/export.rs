@@ -10,7 +10,7 @@ use lrvd_bench::export::{GgufExport, PeftExport, export_gguf, export_merged, exp
 use lrvd_bench::{Kind, Result, kind_of};
 use lrvd_burn::device;
 use lrvd_burn::files::is_there;
-use lrvd_burn::peft::{CapReport, ExportLayout};
+use lrvd_burn::peft::{Cap, CapReport, ExportLayout};
 use serde_json::{Value, json};
 
 use super::Outcome;
@@ -46,6 +46,12 @@ pub(crate) struct ExportArguments {
     /// the relative error is printed [PEFT only].
     #[arg(long, value_name = "R", help_heading = heading::OUTPUT, value_parser = args::count(), allow_negative_numbers = true)]
     pub(crate) cap_rank: Option<usize>,
+    /// Share of each update to write, 0 to 1: a module keeps the fewest singular directions that hold this share of its
+    /// squared singular values [PEFT only].
+    ///
+    /// No data are read: an update of the right size in the wrong direction is kept. `lrvd prune` decides by held-out rows.
+    #[arg(long, value_name = "SHARE", help_heading = heading::OUTPUT, value_parser = args::share, allow_negative_numbers = true)]
+    pub(crate) energy: Option<f64>,
     #[command(flatten, next_help_heading = heading::MODEL)]
     pub(crate) base: OpenOptions,
     /// Compare the logits of the merged model with those of base and adapter [merged only].
@@ -101,6 +107,7 @@ fn check(arguments: &ExportArguments) -> Result<()> {
     let given = [
         ("--layout", arguments.layout.is_some(), peft, "--to peft"),
         ("--cap-rank", arguments.cap_rank.is_some(), peft, "--to peft"),
+        ("--energy", arguments.energy.is_some(), peft, "--to peft"),
         ("--model", base.model.is_some(), !peft, other),
         ("--allow-other-base", base.allow_other_base, !peft, other),
         ("--verify", arguments.verify, arguments.to == ExportFormat::Merged, "--to merged"),
@@ -119,6 +126,7 @@ fn command(arguments: &ExportArguments) -> String {
     let mut words = vec![format!("lrvd export --to {} DIR --out OUT", name(arguments.to))];
     words.extend(arguments.layout.map(|layout| format!("--layout {}", layout.name())));
     words.extend(arguments.cap_rank.map(|rank| format!("--cap-rank {rank}")));
+    words.extend(arguments.energy.map(|share| format!("--energy {share}")));
     words.extend(arguments.base.allow_other_base.then(|| "--allow-other-base".to_owned()));
     words.extend(arguments.base.allow_changed.then(|| "--allow-changed".to_owned()));
     words.extend(
@@ -134,8 +142,10 @@ fn peft(
     printer: Printer,
 ) -> Result<Written> {
     let layout = arguments.layout.unwrap_or_default();
+    let cap = Cap { rank: arguments.cap_rank, energy: arguments.energy };
+    let cap = (cap != Cap::default()).then_some(cap);
     let PeftExport { summary, cut, posterior, warnings } =
-        export_peft(source, layout, arguments.cap_rank, command, &arguments.out)?;
+        export_peft(source, layout, cap, command, &arguments.out)?;
     let max_rank = summary.ranks.values().copied().max().unwrap_or(0);
     let mut lines = vec![format!(
         "{} modules, {} layout; a server must allow a rank of {max_rank}",
@@ -159,7 +169,7 @@ fn peft(
     });
     if let Some(CapReport { error, errors, .. }) = cut {
         let percent = |error: f64| format!("{:.2} %", 100.0 * error);
-        lines.push(format!("cut to that rank: {} of the update's norm is lost", percent(error)));
+        lines.push(format!("cut to these ranks: {} of the update's norm is lost", percent(error)));
         lines.extend(errors.iter().map(|(path, error)| format!("  {path}: {}", percent(*error))));
         body["cap_error"] = json!(error);
         body["cap_errors"] = json!(errors);

@@ -15,6 +15,7 @@ mod inspect;
 mod list;
 mod ood;
 mod predict;
+mod prune;
 #[cfg(feature = "serve")]
 mod serve;
 mod table;
@@ -86,6 +87,9 @@ pub(crate) enum Command {
     /// Show ranks, relevance and sizes of an adapter or a checkpoint.
     #[command(after_long_help = help::text(include_str!("help/inspect.txt")))]
     Inspect(inspect::InspectArguments),
+    /// Cut an adapter to the ranks that held-out rows need.
+    #[command(after_long_help = help::text(include_str!("help/prune.txt")))]
+    Prune(Box<prune::PruneArguments>),
     /// Write an adapter for other programs.
     #[command(after_long_help = help::text(include_str!("help/export.txt")))]
     Export(export::ExportArguments),
@@ -175,6 +179,7 @@ pub(crate) fn run(arguments: Arguments, printer: Printer) -> Outcome {
         Command::Config(command) => config::run(command, printer),
         Command::Data(command) => data::run(command, printer),
         Command::Inspect(arguments) => inspect::run(arguments, printer),
+        Command::Prune(arguments) => prune::run(*arguments, printer),
         Command::Export(arguments) => export::run(arguments, printer),
         Command::Methods => list::methods(printer),
         Command::Devices => list::devices(printer),

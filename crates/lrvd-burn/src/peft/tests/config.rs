@@ -69,6 +69,7 @@ fn options_that_change_the_result_are_errors_by_name(
 fn harmless_and_unset_keys_are_accepted_and_unknown_ones_are_errors() {
     for (key, value) in [
         ("init_lora_weights", "\"gaussian\""),
+        ("init_lora_weights", "\"mica\""),
         ("init_lora_weights", "false"),
         ("eva_config", "{\"rho\":2.0}"),
         ("layer_replication", "[]"),

@@ -14,7 +14,8 @@ use crate::files::{HostDType, HostTensor, WeightStore, write_safetensors};
 use crate::peft::adapter::exact_alpha;
 use crate::peft::config::CONFIG_FILE;
 use crate::peft::{
-    AdaLoraConfig, ExportLayout, ExportSummary, PeftAdapter, PeftConfig, PeftModule, WEIGHTS_FILE,
+    AdaLoraConfig, Cap, ExportLayout, ExportSummary, PeftAdapter, PeftConfig, PeftModule,
+    WEIGHTS_FILE,
 };
 
 fn golden(case: &str) -> PathBuf {
@@ -201,7 +202,7 @@ fn what_a_smaller_rank_cuts_is_what_the_error_says() {
     };
     let modules = [("h.q", module(5, 9, 7)), ("h.v", module(2, 4, 8))];
     let adapter = adapter(PeftConfig::lora(6, 12.0, names(&["q", "v"])), &modules);
-    let (capped, report) = adapter.capped(3).unwrap();
+    let (capped, report) = adapter.capped(Cap { rank: Some(3), energy: None }).unwrap();
     let ranks: Vec<usize> = capped.modules.values().map(|module| module.rank).collect();
     assert_eq!((ranks, capped.config.r), (vec![3, 2], 3));
     assert_eq!(capped.config.lora_alpha, 6.0, "the scale stays 2");
@@ -213,8 +214,34 @@ fn what_a_smaller_rank_cuts_is_what_the_error_says() {
     assert!((report.errors["h.q"] - expected).abs() < 1e-6, "{report:?}, expected {expected}");
     assert!(expected > 0.01 && report.error < expected, "the other module lost nothing");
     // Enough room changes nothing but the description.
-    let (same, none) = adapter.capped(5).unwrap();
+    let (same, none) = adapter.capped(Cap { rank: Some(5), energy: None }).unwrap();
     assert_eq!((same.modules, none.error, none.errors.len()), (adapter.modules, 0.0, 0));
+}
+
+/// Singular values 3, 2 and 1, whose squares are 9, 4 and 1 of 14.
+#[rstest]
+#[case(0.6, None, 1)]
+#[case(0.65, None, 2)]
+#[case(0.93, None, 3)]
+#[case(1.0, None, 3)]
+#[case(0.93, Some(2), 2)]
+fn the_fewest_directions_that_hold_the_energy_stay(
+    #[case] energy: f64,
+    #[case] rank: Option<usize>,
+    #[case] expected: usize,
+) {
+    let a = f32s(&[3, 4], &[3.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 2.0, 0.0, 0.0]);
+    let b = f32s(&[3, 3], &[0.0, 1.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 1.0]);
+    let module = PeftModule::lora(a, b, 0.5, 3).unwrap();
+    let zero = PeftModule::lora(f32s(&[3, 2], &[1.0; 6]), f32s(&[2, 3], &[0.0; 6]), 0.5, 3);
+    let modules = [("h.q", module), ("h.v", zero.unwrap())];
+    let adapter = adapter(PeftConfig::lora(3, 1.5, names(&["q", "v"])), &modules);
+    let (capped, report) = adapter.capped(Cap { rank, energy: Some(energy) }).unwrap();
+    assert_eq!((capped.modules["h.q"].rank, capped.modules["h.v"].rank), (expected, 0));
+    let lost: f64 = [9.0, 4.0, 1.0][expected..].iter().sum();
+    let error = (lost / 14.0_f64).sqrt();
+    assert!((report.error - error).abs() < 1e-6, "{report:?}, expected {error}");
+    assert_eq!(capped.modules["h.q"].scaling, 0.5);
 }
 
 /// Writes and reads back.
