@@ -251,7 +251,8 @@ fn biased_attention(
     };
     let count = bias.dims()[0];
     // Burn's gradient of a division rounds the reciprocal to single precision.
-    let bias = bias.cast(query.dtype()).mul_scalar(1.0 / layout.scale).reshape([1, count, heads, 1]);
+    let bias =
+        bias.cast(query.dtype()).mul_scalar(1.0 / layout.scale).reshape([1, count, heads, 1]);
     let zeros = Tensor::zeros([1, count, heads, width], (&bias.device(), bias.dtype()));
     let shared = Tensor::cat(vec![zeros, bias], 3).reshape([1, count, heads * (width + 1)]);
     let keys = Some(PositionRows { shared, low: None });
