@@ -83,7 +83,7 @@ impl Answers {
 
 impl Adapter {
     /// Cuts this adapter, whose classifier is `classifier`, to the fewest singular directions that are non-inferior to all of them on
-    /// `rows`: the mean loss rises by at most `margin`, by a test at 5 %. Every module keeps `min_rank` directions. `tried` is told
+    /// `rows`: the mean loss rises by at most `margin`, by a test at 5 %. Every module keeps `min_rank` directions. `tried` gets
     /// the size of each model but the whole one, and that of the whole.
     ///
     /// The adapter is that of [`plain`](Self::plain).

@@ -101,13 +101,13 @@ pub(super) struct Origin {
     id: Option<String>,
     #[serde(flatten)]
     at: Option<At>,
-    /// What is carried to its answer.
+    /// Cells that are carried to its answer.
     #[serde(flatten)]
     kept: KeptCells,
 }
 
 impl Origin {
-    /// What is carried to the answer, as text.
+    /// The cells that are carried to the answer, as text.
     pub(super) fn kept(&self) -> impl Iterator<Item = (&str, String)> {
         self.kept.0.iter().map(|(name, value)| (name.as_str(), cell_text(value)))
     }
