@@ -12,7 +12,7 @@ use criterion::{BenchmarkGroup, Criterion, criterion_group};
 use lrvd_burn::adapter::{AdaptedLinear, AdapterConfig};
 use lrvd_burn::model::NamedModule as _;
 use lrvd_burn::ops::{
-    LowRank, adapted_linear, by_definition, causal_attention, gated_silu, gelu, layer_norm,
+    LowRank, Window, adapted_linear, attention, by_definition, gated_silu, gelu, layer_norm,
     rms_norm, standard_normal,
 };
 use lrvd_burn::sampling::Pass;
@@ -76,14 +76,18 @@ fn operators(c: &mut Criterion) {
     let of_both = |g: &Gradients| vec![gradient(&rows, g), gradient(&other, g)];
     pair(c, "gelu", of_rows, || gelu(rows.clone()));
     pair(c, "gated_silu", of_both, || gated_silu(rows.clone(), other.clone()));
-    pair(c, "layer_norm", of_rows, || layer_norm(rows.clone(), gain.clone(), shift.clone(), 1e-7));
+    pair(c, "layer_norm", of_rows, || {
+        layer_norm(rows.clone(), gain.clone(), Some(shift.clone()), 1e-7)
+    });
     pair(c, "rms_norm", of_rows, || rms_norm(rows.clone(), gain.clone(), 1e-5));
     for (heads, width) in [(8, 8), (12, 64)] {
         let [query, key, value] = [1, 2, 3].map(|seed| leaf(seed, [8, 256, heads, width]));
         let mask = Tensor::<2>::ones([8, 256], (&Device::flex().autodiff(), DType::F32));
         let scale = 1.0 / (width as f64).sqrt();
-        let op =
-            || causal_attention(query.clone(), key.clone(), value.clone(), mask.clone(), scale);
+        let op = || {
+            let [query, key, value] = [&query, &key, &value].map(Tensor::clone);
+            attention(query, key, value, mask.clone(), Window::CAUSAL, scale)
+        };
         let gradients = |g: &Gradients| [&query, &key, &value].map(|leaf| gradient(leaf, g)).into();
         pair(c, &format!("causal_attention_{heads}x{width}"), gradients, op);
     }

@@ -9,7 +9,7 @@ mod ops_checks;
 use burn::tensor::{DType, Device, Tensor};
 use lrvd_burn::adapter::{AdaptedLinear, BaseBits};
 use lrvd_burn::ops::disentangled_attention::AttentionLayout;
-use lrvd_burn::ops::{self, LowRank};
+use lrvd_burn::ops::{self, LowRank, Window};
 use lrvd_core::noise::{fill_normal, fill_normal_f64};
 use ops_checks::cases::{each, key, noise};
 use ops_checks::{Case, distance, evaluate, host, leaf, wave};
@@ -65,10 +65,10 @@ fn masked_keys_may_hold_anything_finite_and_a_row_without_keys_is_zero() {
         let [q, k, v] = operands.clone().map(|x| x.unsqueeze_dim(2));
         let (mask, layout) = (mask.clone(), layout.clone());
         let both = || {
-            let causal = ops::causal_attention(q, k, v, mask.clone(), 2.0);
+            let windowed = ops::attention(q, k, v, mask.clone(), Window::CAUSAL, 2.0);
             let out =
                 ops::disentangled_attention(query, key, value, None, None, Some(mask), layout);
-            [host(out), host(causal)]
+            [host(out), host(windowed)]
         };
         let found = if definition { ops::by_definition(both) } else { both() };
         assert_eq!(found, [[5.0, 5.0, 0.0, 0.0], [5.0, 5.0, 0.0, 0.0]]);
@@ -168,7 +168,7 @@ fn checkpointing_devices_give_the_same_gradients() {
         let device = if checkpointing { device.gradient_checkpointing() } else { device };
         let [x, q, w, t] = leaves.clone().map(|v| leaf(&v, &device, DType::F32).require_grad());
         let hidden = ops::gelu(x.clone().reshape([3, 5]));
-        let hidden = ops::layer_norm(hidden, w.clone(), w.clone(), 1e-7);
+        let hidden = ops::layer_norm(hidden, w.clone(), Some(w.clone()), 1e-7);
         let hidden = ops::add_rank_two_noise(hidden, q.clone(), w.clone().exp(), t.exp(), noise());
         let noise = ops::standard_normal(&q, [3, 5], key());
         let loss = (ops::dropout(hidden, 0.2, key()) * noise).sum();

@@ -11,6 +11,7 @@ mod error;
 mod json;
 pub mod llama;
 mod norm;
+mod rope;
 mod source;
 pub mod tokenizer;
 

@@ -14,8 +14,8 @@ use crate::source::{Init, Layout, WeightSource, frozen};
 pub struct LayerNorm {
     /// Scale, `[d]`.
     pub weight: Named<Param<Tensor<1>>>,
-    /// Shift, `[d]`.
-    pub bias: Named<Param<Tensor<1>>>,
+    /// Shift, `[d]`, if the model has one.
+    pub bias: Option<Named<Param<Tensor<1>>>>,
     epsilon: f64,
 }
 
@@ -25,14 +25,29 @@ impl LayerNorm {
         let mut get = |name: &str, init| source.parameter(&format!("{path}.{name}"), [d], init);
         Self {
             weight: get("weight", Init::Constant(1.0)),
-            bias: get("bias", Init::Constant(0.0)),
+            bias: Some(get("bias", Init::Constant(0.0))),
             epsilon,
         }
     }
 
+    /// Reads `{path}.weight` alone, of a norm in `group`.
+    pub(crate) fn unshifted(
+        source: &mut WeightSource<'_>,
+        path: &str,
+        group: Group,
+        d: usize,
+        epsilon: f64,
+    ) -> Self {
+        let name = format!("{path}.weight");
+        let (init, dtype) = (Init::Constant(1.0), source.dtype());
+        let weight = frozen(source.tensor(&name, [d], Layout::AsStored, init, dtype));
+        Self { weight: Named::new(name, group, weight), bias: None, epsilon }
+    }
+
     /// Normalises the last axis.
     pub fn forward<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
-        layer_norm(x, self.weight.val(), self.bias.val(), self.epsilon)
+        let bias = self.bias.as_ref().map(|bias| bias.val());
+        layer_norm(x, self.weight.val(), bias, self.epsilon)
     }
 }
 

@@ -234,6 +234,7 @@ fn align<B: Backend>(position: Value<B>, [b, h, l]: [usize; 3]) -> Value<B> {
 #[cfg(feature = "flex")]
 mod cpu {
     use super::{AttentionLayout, DisentangledAttention, arguments};
+    use crate::ops::attention::Window;
     use crate::ops::cpu::prelude::*;
     use crate::ops::dropout::{self, Dropout};
 
@@ -390,7 +391,7 @@ mod cpu {
             let tokens = self.heads.lines;
             Product::plain(query, &pack_wide(key.transposed())).run_here(p);
             self.add_positions(p, query, key, task);
-            softmax_rows(p, tokens, mask, None, self.layout.scale as f32);
+            softmax_rows(p, tokens, mask, Window::ALL, 0, self.layout.scale as f32);
             let kept = self.dropped(p, task);
             let kept = Matrix::new(kept.as_deref().unwrap_or(p), tokens, tokens);
             product(kept, &pack_wide(value))

@@ -6,7 +6,7 @@
 //! | [`moment_matched_linear()`] | the same with the noise of a rank-tied posterior on its output |
 //! | [`gelu()`]                | exact GELU, several times faster than one `erf` call per element  |
 //! | [`gated_silu()`]          | the gate of a feed-forward block: `SiLU` times the other factor   |
-//! | [`causal_attention()`]    | scores, mask, softmax and mixing, without a matrix of scores      |
+//! | [`attention()`]           | scores, mask, softmax and mixing, without a matrix of scores      |
 //! | [`disentangled_attention()`] | `DeBERTa`'s scores, softmax and mixing; position rows are read in place |
 //! | [`layer_norm()`]          | statistics, normalisation and gain, with their gradients          |
 //! | [`rms_norm()`]            | the same without centring                                         |
@@ -33,7 +33,7 @@ mod value;
 
 mod adamw;
 mod adapted_linear;
-mod causal_attention;
+mod attention;
 pub mod disentangled_attention;
 mod dropout;
 mod gated_silu;
@@ -48,7 +48,7 @@ mod standard_normal;
 
 pub(crate) use adamw::{AdamWUpdate, moving_average};
 pub use adapted_linear::{LowRank, adapted_linear};
-pub use causal_attention::causal_attention;
+pub use attention::{Window, attention};
 pub use disentangled_attention::disentangled_attention;
 pub use dropout::dropout;
 pub use gated_silu::gated_silu;

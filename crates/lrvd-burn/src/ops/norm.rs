@@ -6,7 +6,7 @@ use burn::tensor::Tensor;
 use super::op::{self, FusedOp, LrvdBackend, Operands};
 use super::value::{Value, as_row};
 
-/// Layer normalisation of the last axis, with gain and shift.
+/// Layer normalisation of the last axis, with gain, and with a shift if there is a `beta`.
 ///
 /// # Formula
 ///
@@ -38,10 +38,10 @@ use super::value::{Value, as_row};
 pub fn layer_norm<const D: usize>(
     x: Tensor<D>,
     gamma: Tensor<1>,
-    beta: Tensor<1>,
+    beta: Option<Tensor<1>>,
     eps: f64,
 ) -> Tensor<D> {
-    norm(x, gamma, Some(beta), Norm { eps, centred: true })
+    norm(x, gamma, beta, Norm { eps, centred: true })
 }
 
 /// Root-mean-square normalisation of the last axis, with gain.

@@ -3,9 +3,9 @@
 use burn::tensor::Tensor;
 use lrvd_burn::ops::disentangled_attention::{AttentionLayout, PositionRows};
 use lrvd_burn::ops::{
-    LowRank, Noise, OutputNoise, adapted_linear, add_gaussian_noise, add_rank_two_noise,
-    causal_attention, disentangled_attention, dropout, gated_silu, gaussian_draw, gelu,
-    kl_log_uniform, layer_norm, moment_matched_linear, rms_norm, row_energy, standard_normal,
+    LowRank, Noise, OutputNoise, Window, adapted_linear, add_gaussian_noise, add_rank_two_noise,
+    attention, disentangled_attention, dropout, gated_silu, gaussian_draw, gelu, kl_log_uniform,
+    layer_norm, moment_matched_linear, rms_norm, row_energy, standard_normal,
 };
 use lrvd_core::noise::NoiseKey;
 
@@ -161,7 +161,8 @@ fn norm_cases(f: Check) {
         let (name, leaves) =
             (format!("layer_norm {b}x{n}x{d}"), vec![same, gamma.clone(), wave(d, 1.9)]);
         case(f, &name, leaves, vec![true; 3], |x| {
-            flat(layer_norm(at(x, 0, [n, b, d]).swap_dims(0, 1), x[1].clone(), x[2].clone(), 1e-7))
+            let shift = Some(x[2].clone());
+            flat(layer_norm(at(x, 0, [n, b, d]).swap_dims(0, 1), x[1].clone(), shift, 1e-7))
         });
         let (name, leaves) = (format!("rms_norm {b}x{n}x{d}"), vec![x, gamma]);
         case(f, &name, leaves, vec![true; 2], |x| {
@@ -181,17 +182,23 @@ fn attention_cases(f: Check) {
             wave(b * t * g * d, 2.3),
             mask.map(|live| f64::from(u8::from(live))).collect(),
         ];
-        let name = format!("causal_attention {b}x{t}x{h}/{g}x{d}");
-        case(f, &name, leaves, vec![true, true, true, false], |x| {
-            flat(causal_attention(
-                at(x, 0, [b, t, h, d]),
-                // Keys come as a transposed view.
-                at(x, 1, [b, g, t, d]).swap_dims(1, 2),
-                at(x, 2, [b, t, g, d]),
-                at(x, 3, [b, t]),
-                0.37,
-            ))
-        });
+        // One on either side leaves most keys of a block unseen, and the next block starts behind the first key.
+        for window in
+            [Window::CAUSAL, Window::ALL, Window::around(1), Window { before: 3, after: 0 }]
+        {
+            let name = format!("attention {b}x{t}x{h}/{g}x{d} {window:?}");
+            case(f, &name, leaves.clone(), vec![true, true, true, false], |x| {
+                flat(attention(
+                    at(x, 0, [b, t, h, d]),
+                    // Keys come as a transposed view.
+                    at(x, 1, [b, g, t, d]).swap_dims(1, 2),
+                    at(x, 2, [b, t, g, d]),
+                    at(x, 3, [b, t]),
+                    window,
+                    0.37,
+                ))
+            });
+        }
     }
 }
 

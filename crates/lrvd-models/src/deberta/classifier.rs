@@ -12,9 +12,11 @@ use lrvd_core::noise::{NoiseKey, module_id};
 use super::activation::Activation;
 use super::config::{DebertaConfig, Pooling};
 use super::encoder::DebertaEncoder;
+use super::family::Family;
 use super::layer::dropped;
 use crate::batch::TokenBatch;
 use crate::error::Result;
+use crate::norm::LayerNorm;
 use crate::source::{Loaded, Precision, WeightSource, check_depth};
 
 /// An encoder and its head, which reads the first token or the mean over all tokens of the last hidden state `h`.
@@ -26,7 +28,7 @@ use crate::source::{Loaded, Precision, WeightSource, check_depth};
 /// ```
 ///
 /// `act` is GELU in a DeBERTa, ReLU in a DistilBERT and tanh in every other [family](super::Family); BERT and DistilBERT have
-/// no dropout before the pooler.
+/// no dropout before the pooler. The pooler of a ModernBERT is `norm(GELU(dense(·)))`, and reads the first token or the mean.
 ///
 /// # Shapes
 ///
@@ -38,8 +40,9 @@ use crate::source::{Loaded, Precision, WeightSource, check_depth};
 pub struct DebertaClassifier {
     /// The encoder.
     pub encoder: DebertaEncoder,
-    /// Only with [`Pooling::First`].
+    /// Where the pooling [has one](Pooling::has_pooler).
     pooler: Option<Named<AdaptedLinear>>,
+    pooler_norm: Option<LayerNorm>,
     #[module(skip)]
     pooling: Pooling,
     #[module(skip)]
@@ -63,10 +66,19 @@ impl DebertaClassifier {
         let d = config.hidden_size;
         let std = config.initializer_range;
         let [pooler, classifier] = config.family.head();
+        let is_modern = config.family == Family::ModernBert;
+        let has_pooler = config.pooling.has_pooler();
+        let pooler_norm = (has_pooler && is_modern).then(|| {
+            let norm = format!("{pooler}.norm");
+            LayerNorm::unshifted(source, &norm, Group::Pooler, d, config.layer_norm_eps)
+        });
+        let dense = if is_modern { format!("{pooler}.dense") } else { pooler.to_owned() };
+        let pooler =
+            has_pooler.then(|| source.head(&dense, Group::Pooler, [d, d], !is_modern, std));
         Self {
             encoder,
-            pooler: (config.pooling.is_first())
-                .then(|| source.head(pooler, Group::Pooler, [d, d], true, std)),
+            pooler,
+            pooler_norm,
             pooling: config.pooling,
             activation: config.family.spec().head_activation,
             classifier: source.head(classifier, Group::Head, [d, config.num_labels()], true, std),
@@ -140,12 +152,14 @@ impl DebertaClassifier {
         match self.pooling {
             Pooling::First | Pooling::FirstToken => self.encoder.first_token(input, pass),
             // The last token is for language models.
-            Pooling::Mean | Pooling::Last => self.encoder.forward(input, pass),
+            Pooling::Mean | Pooling::PooledMean | Pooling::Last => {
+                self.encoder.forward(input, pass)
+            }
         }
     }
 
     /// Pooled state and logits of the last hidden state `[batch, tokens, hidden]`, of which the first token is enough
-    /// for a pooler.
+    /// for a head that reads no other.
     pub fn head(
         &self,
         hidden: Tensor<3>,
@@ -154,18 +168,21 @@ impl DebertaClassifier {
     ) -> (Tensor<2>, Tensor<2>) {
         // Named unlike every layer, whose path names the dropout of its adapter.
         let key = |site| pass.dropout_key(module_id(site));
-        let pooled = match &self.pooler {
-            Some(pooler) => {
-                let first = dropped(hidden.narrow(1, 0, 1), self.pooler_dropout, key("pooler"));
-                self.activation.apply(pooler.forward_with(first, pass))
-            }
-            None if self.pooling == Pooling::FirstToken => hidden.narrow(1, 0, 1),
-            None => {
+        let mut pooled = match self.pooling {
+            Pooling::First | Pooling::FirstToken => hidden.narrow(1, 0, 1),
+            Pooling::Mean | Pooling::PooledMean | Pooling::Last => {
                 let weights = input.mask.clone() / input.mask.clone().sum_dim(1);
                 let weights = pass.repeated(weights, hidden.dims()[0]);
                 (hidden * weights.unsqueeze_dim(2)).sum_dim(1)
             }
         };
+        if let Some(pooler) = &self.pooler {
+            let input = dropped(pooled, self.pooler_dropout, key("pooler"));
+            pooled = self.activation.apply(pooler.forward_with(input, pass));
+        }
+        if let Some(norm) = &self.pooler_norm {
+            pooled = norm.forward(pooled);
+        }
         let head_input =
             dropped(pooled.clone(), self.classifier_dropout, key("classifier.dropout"));
         let logits = self.classifier.forward_with(head_input, pass);

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use super::activation::Activation;
 use super::family::Family;
+use super::modern::{self, LayerAttention};
 use super::relative_position::{BIAS_ROWS, RelativePositions};
 use crate::error::{Error, Result};
 use crate::json::{
@@ -62,6 +63,8 @@ pub enum Pooling {
     FirstToken,
     /// The mean over all tokens but padding, without a pooler.
     Mean,
+    /// The mean through the pooler, which the classifier of a ModernBERT may read.
+    PooledMean,
     /// The last token of a language model that was made for embeddings, such as Qwen3-Embedding.
     Last,
 }
@@ -98,7 +101,20 @@ impl Pooling {
         }))
     }
 
-    /// `true` for the default, which has a pooler; also for `skip_serializing_if`.
+    /// `true` if the head has a pooler.
+    pub fn has_pooler(self) -> bool {
+        matches!(self, Self::First | Self::PooledMean)
+    }
+
+    /// The value of `classifier_pooling` in the configuration of a [family whose head reads either](Family::reads_mean).
+    pub fn classifier_pooling(self) -> &'static str {
+        match self {
+            Self::PooledMean | Self::Mean => "mean",
+            _ => "cls",
+        }
+    }
+
+    /// `true` for the default, for `skip_serializing_if`.
     #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
     pub fn is_first(&self) -> bool {
         *self == Self::First
@@ -166,6 +182,9 @@ pub struct DebertaConfig {
     /// Scores have the term position to content, `k_j · pq[row(i - j)]`.
     #[serde(skip)]
     pub p2c: bool,
+    /// Attention of every layer of a ModernBERT; empty elsewhere.
+    #[serde(skip)]
+    pub layer_attention: Vec<LayerAttention>,
     /// Convolution after the first layer, if any.
     #[serde(skip)]
     pub convolution: Option<ConvolutionConfig>,
@@ -181,9 +200,12 @@ pub struct DebertaConfig {
     /// Dropout probability before the classifier; `hidden_dropout_prob` by default, 0.2 in a DistilBERT.
     #[serde(skip)]
     pub cls_dropout: f64,
-    /// Input of the head. No file states it: it is a setting of a fine-tuning run.
+    /// Input of the head: a setting of a fine-tuning run.
     #[serde(skip)]
     pub pooling: Pooling,
+    /// Input of the head of transformers' classifier: what the file of a ModernBERT states, and the first token elsewhere.
+    #[serde(skip)]
+    pub classifier_pooling: Pooling,
     /// Standard deviation of new weights.
     #[serde(deserialize_with = "deviation")]
     pub initializer_range: f64,
@@ -200,8 +222,13 @@ pub struct DebertaConfig {
 impl DebertaConfig {
     /// Reads a `config.json`, and the pooling of the folder that it is in.
     pub fn read(file: &Path) -> Result<Self> {
-        let pooling = Pooling::of_folder(file.parent().unwrap_or(file))?;
-        Ok(Self { pooling, ..Self::from_object(JsonObject::open(file)?)? })
+        let config = Self::from_object(JsonObject::open(file)?)?;
+        let folder = file.parent().unwrap_or(file);
+        let pooling = match Pooling::of_embedding(folder)? {
+            Some(_) => Pooling::of_folder(folder)?,
+            None => config.classifier_pooling,
+        };
+        Ok(Self { pooling, ..config })
     }
 
     /// Reads the text of a `config.json`; `file` is only named in errors.
@@ -249,9 +276,9 @@ impl DebertaConfig {
             ],
             _ => Vec::new(),
         })?;
+        let modern = (family == Family::ModernBert).then(|| modern::read(&mut json)).transpose()?;
         // A written null means that no row is the padding.
-        let default_pad = usize::from(spec.shifts_positions);
-        let pad = (!json.map.contains_key("pad_token_id")).then_some(default_pad);
+        let pad = (!json.map.contains_key("pad_token_id")).then_some(spec.pad_token_id);
         json.fill(json!({
             "attention_probs_dropout_prob": 0.1, "hidden_dropout_prob": 0.1, "hidden_act": "gelu",
             "initializer_range": 0.02, "max_position_embeddings": 512, "pad_token_id": pad,
@@ -287,6 +314,13 @@ impl DebertaConfig {
         // The dropout of the head is before both layers of RoBERTa's head, and before the classifier of BERT.
         if spec.shifts_positions {
             config.pooler_dropout = config.cls_dropout;
+        }
+        if let Some(modern) = modern {
+            config.layer_attention = modern.layers(&json, config.num_hidden_layers)?;
+            config.classifier_pooling = modern.pooling;
+            config.pooling = modern.pooling;
+            config.position_biased_input = false;
+            modern::check_pairs(&config, file)?;
         }
         if config.embedding_size == 0 {
             config.embedding_size = config.hidden_size;
@@ -340,8 +374,11 @@ impl DebertaConfig {
         RelativePositions::new(self.position_buckets, self.max_relative_positions).ok()
     }
 
-    /// The most tokens of an input, for a model with a row for every position; `None` where only distances count.
+    /// The most tokens of an input, for a model with a row or an angle for every position; `None` where only distances count.
     pub fn positions(&self) -> Option<usize> {
+        if !self.layer_attention.is_empty() {
+            return Some(self.max_position_embeddings);
+        }
         // Rows up to the padding's are not those of a token.
         let pad = self.pad_token_id.filter(|_| self.family.spec().shifts_positions);
         let unused = pad.map_or(0, |pad| pad + 1);
@@ -351,8 +388,16 @@ impl DebertaConfig {
     /// Linear layers of an encoder layer: path in it, and widths of the input and of the output.
     pub fn linear_layers(&self) -> Vec<(&'static str, [usize; 2])> {
         let (d, wide) = (self.hidden_size, self.intermediate_size);
-        let widths = [[d, d], [d, d], [d, d], [d, d], [d, wide], [wide, d]];
-        self.family.spec().layers.into_iter().zip(widths).collect()
+        let gated = if self.family == Family::ModernBert { 2 * wide } else { wide };
+        let widths = [[d, d], [d, d], [d, d], [d, d], [d, gated], [wide, d]];
+        let mut layers: Vec<(&'static str, [usize; 2])> = Vec::new();
+        for (name, widths) in self.family.spec().layers.into_iter().zip(widths) {
+            match layers.last_mut() {
+                Some((last, [_, output])) if *last == name => *output += widths[1],
+                _ => layers.push((name, widths)),
+            }
+        }
+        layers
     }
 
     /// Number of outputs of the classifier.

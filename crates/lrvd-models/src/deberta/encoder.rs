@@ -6,15 +6,18 @@ use burn::tensor::module::{conv1d, embedding};
 use burn::tensor::ops::ConvOptions;
 use lrvd_burn::adapter::AdaptedLinear;
 use lrvd_burn::model::{Named, recomputed};
+use lrvd_burn::parameters::Group;
 use lrvd_burn::sampling::Pass;
 use lrvd_core::noise::module_id;
 
 use super::activation::Activation;
 use super::config::{ConvolutionConfig, DebertaConfig};
-use super::layer::{EncoderLayer, dropped};
+use super::family::Family;
+use super::layer::{EncoderLayer, Surroundings, dropped};
 use super::relative_position::{BIAS_ROWS, Positions, bias_row};
 use crate::batch::TokenBatch;
 use crate::norm::LayerNorm;
+use crate::rope::{RotaryEmbedding, Table, frequencies};
 use crate::source::{Init, WeightSource};
 
 /// An encoder of any [family](super::Family), without a head.
@@ -25,6 +28,7 @@ pub struct DebertaEncoder {
     rel_norm: Option<LayerNorm>,
     convolution: Option<Convolution>,
     layers: Vec<EncoderLayer>,
+    final_norm: Option<LayerNorm>,
     pub(crate) recomputes: bool,
     #[module(skip)]
     config: DebertaConfig,
@@ -51,15 +55,22 @@ impl DebertaEncoder {
         let convolution = config
             .convolution
             .map(|conv| Convolution::load(source, &format!("{stack}.conv"), conv, config));
+        let is_modern = config.family == Family::ModernBert;
+        let all = if is_modern { stack } else { format!("{stack}.layer") };
         let layers = (0..config.num_hidden_layers)
-            .map(|i| EncoderLayer::load(source, &format!("{stack}.layer.{i}"), config))
+            .map(|i| EncoderLayer::load(source, &all, i, config))
             .collect();
+        let final_norm = is_modern.then(|| {
+            let path = format!("{prefix}.final_norm");
+            LayerNorm::unshifted(source, &path, Group::Backbone, d, config.layer_norm_eps)
+        });
         Self {
             embeddings,
             rel_embeddings,
             rel_norm,
             convolution,
             layers,
+            final_norm,
             recomputes: false,
             config: config.clone(),
         }
@@ -67,7 +78,8 @@ impl DebertaEncoder {
 
     /// `true` if the relative positions, which all layers share, have a gradient.
     fn trains_positions(&self) -> bool {
-        let mut norm = self.rel_norm.iter().flat_map(|norm| [&norm.weight, &norm.bias]);
+        let mut norm =
+            self.rel_norm.iter().flat_map(|norm| std::iter::once(&norm.weight).chain(&norm.bias));
         self.rel_embeddings.iter().any(|p| p.base().is_require_grad())
             || norm.any(|p| p.base().is_require_grad())
     }
@@ -86,11 +98,20 @@ impl DebertaEncoder {
         self.run(input, pass, &mut |_| (), first_only).narrow(1, 0, 1)
     }
 
-    /// Every hidden state: the embedding output, then the output of each layer.
+    /// Every hidden state: the embedding output, then the output of each layer, that of the last one behind the final norm of
+    /// a ModernBERT.
     pub fn hidden_states(&self, input: &TokenBatch, pass: &Pass) -> Vec<Tensor<3>> {
         let mut states = Vec::with_capacity(self.layers.len() + 1);
         self.run(input, pass, &mut |state| states.push(state.clone()), false);
         states
+    }
+
+    /// Rotations of the tokens of a batch, by the number of tokens before each.
+    fn rotary(&self, theta: f64, mask: &Tensor<2>) -> RotaryEmbedding {
+        let width = self.config.hidden_size / self.config.num_attention_heads;
+        let frequencies = frequencies(theta, width);
+        let table = Table::new(&frequencies, mask.dims()[1], &mask.device(), mask.dtype());
+        table.at(mask.clone().cumsum(1).sub_scalar(1.0).clamp_min(0.0).int())
     }
 
     /// All layers; with `first_only` of the last one only what the first token needs.
@@ -113,17 +134,31 @@ impl DebertaEncoder {
             let row = |distance| layout.map_or_else(|| bias_row(distance), |l| l.row(distance));
             Positions::new(table, tokens, row)
         });
+        let mut around = Surroundings { mask: input.mask.clone(), positions, rotary: None };
+        let mut rotations: Vec<(f64, RotaryEmbedding)> = Vec::new();
         let mut x = embedded.clone();
         for (i, layer) in self.layers.iter().enumerate() {
-            let first_only = first_only && i + 1 == self.layers.len();
+            let is_last = i + 1 == self.layers.len();
+            let first_only = first_only && is_last;
+            if let Some(theta) = self.config.layer_attention.get(i).map(|own| own.rope_theta) {
+                let known = rotations.iter().find(|(own, _)| *own == theta);
+                let known = known.map(|(_, rotary)| rotary.clone());
+                let rotary = known.unwrap_or_else(|| {
+                    let rotary = self.rotary(theta, &input.mask);
+                    rotations.push((theta, rotary.clone()));
+                    rotary
+                });
+                around.rotary = Some(rotary);
+            }
             x = if self.recomputes && !self.trains_positions() {
-                let (mask, positions, pass) = (input.mask.clone(), positions.clone(), *pass);
-                recomputed(layer, x, move |layer, x| {
-                    layer.forward(x, &mask, positions.as_ref(), first_only, &pass)
-                })
+                let (around, pass) = (around.clone(), *pass);
+                recomputed(layer, x, move |layer, x| layer.forward(x, &around, first_only, &pass))
             } else {
-                layer.forward(x, &input.mask, positions.as_ref(), first_only, pass)
+                layer.forward(x, &around, first_only, pass)
             };
+            if let Some(norm) = self.final_norm.as_ref().filter(|_| is_last) {
+                x = norm.forward(x);
+            }
             if i == 0
                 && let Some(convolution) = &self.convolution
             {
@@ -156,7 +191,9 @@ impl Embeddings {
         let mut table = |name: &str, rows: usize| {
             source.parameter(&format!("{path}.{name}.weight"), [rows, width], init)
         };
-        let word = table("word_embeddings", config.vocab_size);
+        let is_modern = config.family == Family::ModernBert;
+        let words = if is_modern { "tok_embeddings" } else { "word_embeddings" };
+        let word = table(words, config.vocab_size);
         let position = config
             .position_biased_input
             .then(|| table("position_embeddings", config.max_position_embeddings));
@@ -167,13 +204,20 @@ impl Embeddings {
             let path = format!("{path}.embed_proj");
             source.linear(&path, [width, d], false, config.initializer_range)
         });
+        let epsilon = config.layer_norm_eps;
+        let norm = if is_modern {
+            let path = format!("{path}.norm");
+            LayerNorm::unshifted(source, &path, Group::Backbone, d, epsilon)
+        } else {
+            LayerNorm::load(source, &format!("{path}.LayerNorm"), d, epsilon)
+        };
         Self {
             word,
             position,
             counted_from: config.pad_token_id.filter(|_| config.family.spec().shifts_positions),
             token_type,
             projection,
-            norm: LayerNorm::load(source, &format!("{path}.LayerNorm"), d, config.layer_norm_eps),
+            norm,
             dropout: config.hidden_dropout_prob,
             site: module_id(path),
         }

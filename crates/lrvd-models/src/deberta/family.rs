@@ -21,6 +21,9 @@ pub enum Family {
     DistilBert,
     /// MPNet: a RoBERTa whose scores have a bias for the distance of two positions, and a vocabulary of word pieces.
     Mpnet,
+    /// ModernBERT: rotary positions, a window in most layers, norms before each half of a layer, gated feed-forward; a head
+    /// of two layers with a norm between them.
+    ModernBert,
 }
 
 /// The linear layers of an encoder layer that published experiments adapt, by the end of their path, with the names of
@@ -64,6 +67,7 @@ pub(super) struct FamilySpec {
     pub(super) shifts_positions: bool,
     /// `true` if each head adds a bias by the distance of two positions to its scores.
     pub(super) has_position_bias: bool,
+    pub(super) pad_token_id: usize,
     pub(super) layer_norm_eps: f64,
     pub(super) type_vocab_size: usize,
 }
@@ -90,6 +94,7 @@ const BERT: FamilySpec = FamilySpec {
     stack: "encoder",
     shifts_positions: false,
     has_position_bias: false,
+    pad_token_id: 0,
     layer_norm_eps: 1e-12,
     type_vocab_size: 2,
 };
@@ -100,9 +105,10 @@ const ROBERTA: FamilySpec = FamilySpec {
     prefix: "roberta",
     head: ["classifier.dense", "classifier.out_proj"],
     shifts_positions: true,
+    pad_token_id: 1,
     ..BERT
 };
-const SPECS: [FamilySpec; 6] = [
+const SPECS: [FamilySpec; 7] = [
     FamilySpec {
         family: Family::Deberta,
         model_type: "deberta-v2",
@@ -182,12 +188,36 @@ const SPECS: [FamilySpec; 6] = [
         type_vocab_size: 0,
         ..ROBERTA
     },
+    FamilySpec {
+        family: Family::ModernBert,
+        model_type: "modernbert",
+        architecture: "ModernBertForSequenceClassification",
+        prefix: "model",
+        stack: "layers",
+        layers: ["attn.Wqkv", "attn.Wqkv", "attn.Wqkv", "attn.Wo", "mlp.Wi", "mlp.Wo"],
+        norms: ["attn_norm", "mlp_norm"],
+        dropouts: [""; 3],
+        head: ["head", "classifier"],
+        head_activation: Activation::Gelu,
+        head_dropout: ("classifier_dropout", Some(0.0)),
+        keys: &[("hidden_activation", "hidden_act"), ("norm_eps", "layer_norm_eps")],
+        pad_token_id: 50_283,
+        layer_norm_eps: 1e-5,
+        type_vocab_size: 0,
+        ..BERT
+    },
 ];
 
 impl Family {
     /// The family with this `model_type`.
     pub fn from_model_type(model_type: &str) -> Option<Self> {
         SPECS.iter().find(|spec| spec.model_type == model_type).map(|spec| spec.family)
+    }
+
+    /// The family of an encoder with a module of this path.
+    pub fn of_module(path: &str) -> Option<Self> {
+        let (prefix, _) = path.split_once('.')?;
+        SPECS.iter().find(|spec| spec.prefix == prefix).map(|spec| spec.family)
     }
 
     /// `model_type` of every family.
@@ -225,9 +255,25 @@ impl Family {
         format!("{prefix}.{stack}")
     }
 
-    /// Paths of the layer before the classifier, which reads the first token, and of the classifier.
+    /// Paths of what is before the classifier, which reads the pooled token, and of the classifier.
     pub fn head(self) -> [&'static str; 2] {
         self.spec().head
+    }
+
+    /// Names of the parameters of the head.
+    pub fn head_parameters(self) -> Vec<String> {
+        let [pooler, classifier] = self.head();
+        let parts = match self {
+            Self::ModernBert => ["dense.weight", "norm.weight"],
+            _ => ["weight", "bias"],
+        };
+        let pooler = parts.map(|part| format!("{pooler}.{part}"));
+        [pooler, ["weight", "bias"].map(|part| format!("{classifier}.{part}"))].concat()
+    }
+
+    /// `true` if transformers' classifier reads the mean over all tokens where its configuration says so.
+    pub fn reads_mean(self) -> bool {
+        self == Self::ModernBert
     }
 
     pub(super) fn spec(self) -> &'static FamilySpec {
@@ -237,7 +283,8 @@ impl Family {
 
     /// `true` if a tensor of a checkpoint belongs to pretraining, or is not a weight: no classifier reads it.
     pub fn is_spare(self, name: &str) -> bool {
-        let heads = ["lm_predictions.", "mask_predictions.", "cls.", "lm_head.", "vocab_"];
+        let heads =
+            ["lm_predictions.", "mask_predictions.", "cls.", "lm_head.", "vocab_", "decoder."];
         let FamilySpec { prefix, shifts_positions, .. } = self.spec();
         heads.iter().any(|head| name.starts_with(head))
             || name.ends_with(".position_ids")
@@ -251,7 +298,7 @@ impl Family {
         let is_bare = !store.names().any(|name| name.starts_with(&prefix));
         let [pooler, _] = self.head();
         let inner = |name: &str| {
-            let parts = ["embeddings", self.spec().stack, "pooler"];
+            let parts = ["embeddings", self.spec().stack, "pooler", "final_norm"];
             let start = name.split('.').next().unwrap_or_default();
             parts.contains(&start) && !name.starts_with(pooler)
         };
@@ -275,6 +322,10 @@ mod tests {
         for spec in &SPECS {
             assert_eq!(spec.family.spec().model_type, spec.model_type);
             assert_eq!(Family::from_model_type(spec.model_type), Some(spec.family));
+            assert_eq!(
+                Family::of_module(&format!("{}.layer", spec.prefix)).map(Family::prefix),
+                Some(spec.prefix)
+            );
         }
         assert_eq!(Family::Deberta.adapter_targets(), ADAPTER_TARGETS);
         assert_eq!(
@@ -286,5 +337,6 @@ mod tests {
             ["q_lin", "k_lin", "v_lin", "out_lin", "ffn.lin1", "ffn.lin2"]
         );
         assert_eq!(Family::Mpnet.adapter_targets()[..4], ["q", "k", "v", "o"]);
+        assert_eq!(Family::ModernBert.adapter_targets()[2..4], ["attn.Wqkv", "attn.Wo"]);
     }
 }

@@ -1,4 +1,4 @@
-//! One encoder layer: disentangled attention, feed-forward, and the residual norm that follows each.
+//! One encoder layer: attention and feed-forward. But in a ModernBERT, attention is disentangled and a residual norm follows each.
 
 use std::sync::Arc;
 
@@ -13,9 +13,11 @@ use lrvd_core::noise::{NoiseKey, module_id};
 
 use super::activation::Activation;
 use super::config::DebertaConfig;
-use super::family::FamilySpec;
+use super::family::{Family, FamilySpec};
+use super::modern::ModernLayer;
 use super::relative_position::Positions;
 use crate::norm::LayerNorm;
+use crate::rope::RotaryEmbedding;
 use crate::source::WeightSource;
 
 /// `norm(residual + dropout(dense(x)))`, the end of both halves of a layer.
@@ -56,9 +58,70 @@ impl ResidualOutput {
     }
 }
 
+/// What the layers read beside the hidden state of a batch.
+#[derive(Clone)]
+pub(super) struct Surroundings {
+    /// 1 for tokens, 0 for padding, `[batch, tokens]`.
+    pub(super) mask: Tensor<2>,
+    pub(super) positions: Option<Positions>,
+    pub(super) rotary: Option<RotaryEmbedding>,
+}
+
 /// One encoder layer.
 #[derive(Module, Debug)]
-pub(super) struct EncoderLayer {
+pub(super) enum EncoderLayer {
+    /// With a norm behind each half.
+    Post(PostNormLayer),
+    /// Of a ModernBERT, with a norm before each half.
+    Modern(ModernLayer),
+}
+
+impl EncoderLayer {
+    /// Layer `index` of the stack at `stack`.
+    pub(super) fn load(
+        source: &mut WeightSource<'_>,
+        stack: &str,
+        index: usize,
+        config: &DebertaConfig,
+    ) -> Self {
+        let path = format!("{stack}.{index}");
+        match config.family {
+            Family::ModernBert => Self::Modern(ModernLayer::load(source, &path, index, config)),
+            _ => Self::Post(PostNormLayer::load(source, &path, config)),
+        }
+    }
+
+    /// With `first_only` at least the first token's row: the others are not computed behind the attention, unless they
+    /// share a mask or an observer with the first.
+    pub(super) fn forward(
+        &self,
+        x: Tensor<3>,
+        around: &Surroundings,
+        first_only: bool,
+        pass: &Pass,
+    ) -> Tensor<3> {
+        match self {
+            Self::Post(layer) => layer.forward(x, around, first_only, pass),
+            Self::Modern(layer) => layer.forward(x, around, first_only, pass),
+        }
+    }
+}
+
+/// Leaves the first token's row, if no other is asked for and the `dense` layers compute a row without the others.
+pub(super) fn rows_of_first(
+    first_only: bool,
+    dense: [&AdaptedLinear; 3],
+    pass: &Pass,
+) -> impl Fn(Tensor<3>) -> Tensor<3> + use<> {
+    let alone = first_only
+        && pass.dropout.is_none()
+        && dense.into_iter().all(|layer| layer.is_row_independent(pass));
+    move |x| if alone { x.narrow(1, 0, 1) } else { x }
+}
+
+/// A layer of the families with a norm behind each half.
+#[derive(Module, Debug)]
+pub(super) struct PostNormLayer {
     attention: SelfAttention,
     attention_output: ResidualOutput,
     intermediate: Named<AdaptedLinear>,
@@ -67,8 +130,8 @@ pub(super) struct EncoderLayer {
     output: ResidualOutput,
 }
 
-impl EncoderLayer {
-    pub(super) fn load(source: &mut WeightSource<'_>, path: &str, config: &DebertaConfig) -> Self {
+impl PostNormLayer {
+    fn load(source: &mut WeightSource<'_>, path: &str, config: &DebertaConfig) -> Self {
         let (d, wide, std) =
             (config.hidden_size, config.intermediate_size, config.initializer_range);
         let [.., attention, intermediate, output] = config.family.spec().layers;
@@ -84,22 +147,17 @@ impl EncoderLayer {
         }
     }
 
-    /// With `first_only` at least the first token's row: the others are not computed behind the attention, unless they
-    /// share a mask or an observer with the first.
-    pub(super) fn forward(
+    fn forward(
         &self,
         x: Tensor<3>,
-        mask: &Tensor<2>,
-        positions: Option<&Positions>,
+        around: &Surroundings,
         first_only: bool,
         pass: &Pass,
     ) -> Tensor<3> {
-        let context = self.attention.forward(x.clone(), mask, positions, pass);
+        let Surroundings { mask, positions, .. } = around;
+        let context = self.attention.forward(x.clone(), mask, positions.as_ref(), pass);
         let dense = [&self.attention_output.dense, &self.intermediate, &self.output.dense];
-        let alone = first_only
-            && pass.dropout.is_none()
-            && dense.into_iter().all(|layer| layer.is_row_independent(pass));
-        let rows = |x: Tensor<3>| if alone { x.narrow(1, 0, 1) } else { x };
+        let rows = rows_of_first(first_only, dense.map(|layer| &**layer), pass);
         let x = self.attention_output.forward(rows(context), rows(x), pass);
         let wide = self.activation.apply(self.intermediate.forward_with(x.clone(), pass));
         self.output.forward(wide, x, pass)

@@ -1,5 +1,5 @@
-//! Encoders: DeBERTa-v2 and v3, and as one without position terms in its scores BERT, RoBERTa, XLM-RoBERTa, DistilBERT and
-//! MPNet.
+//! Encoders: DeBERTa-v2 and v3, as one without position terms in its scores BERT, RoBERTa, XLM-RoBERTa, DistilBERT and MPNet,
+//! and ModernBERT.
 
 mod activation;
 mod classifier;
@@ -7,6 +7,7 @@ mod config;
 mod encoder;
 mod family;
 mod layer;
+mod modern;
 mod relative_position;
 
 pub use activation::Activation;
@@ -14,4 +15,5 @@ pub use classifier::DebertaClassifier;
 pub use config::{ConvolutionConfig, DebertaConfig, Pooling, ProblemType};
 pub use encoder::DebertaEncoder;
 pub use family::{ADAPTER_TARGETS, Family};
+pub use modern::LayerAttention;
 pub use relative_position::RelativePositions;

@@ -3,8 +3,8 @@
 use burn::tensor::Tensor;
 
 use super::config::LlamaConfig;
-use super::rope::Table;
 use crate::batch::indices;
+use crate::rope::Table;
 
 /// Keys and values of every layer, for feeding a text piece by piece.
 ///
@@ -81,7 +81,8 @@ impl KvCache {
         let known = self.table.take().filter(|table| table.limit() >= limit);
         let device = like.device();
         let limit = limit.next_power_of_two();
-        let table = known.unwrap_or_else(|| Table::new(config, limit, &device, like.dtype()));
+        let table = known
+            .unwrap_or_else(|| Table::new(&config.frequencies(), limit, &device, like.dtype()));
         self.table.insert(table).clone()
     }
 

@@ -4,6 +4,7 @@
 //! `rope_scaling` at the top level, or `rope_parameters` of transformers 5). A value that would change the result and
 //! is not supported is an error that names it; an unknown key is kept in [`LlamaConfig::unrecognised`].
 
+use std::f64::consts::TAU;
 use std::path::Path;
 
 use lrvd_burn::files::{WeightStore, is_file};
@@ -17,6 +18,7 @@ use crate::error::{Error, Result};
 use crate::json::{
     JsonObject, Size, deviation, epsilon, head_width, probability, ranged, shown, size, unknown,
 };
+use crate::rope::frequencies;
 
 /// Wider heads are those of a damaged file, whose rotary tables must not be made.
 const WIDEST_HEAD: usize = 1 << 16;
@@ -96,7 +98,16 @@ pub struct LlamaConfig {
     pub unrecognised: Vec<String>,
 }
 
-/// Stretching of the long rotary wavelengths, type `llama3`; `rope.rs` has the formula.
+/// Stretching of the long rotary wavelengths, type `llama3`.
+///
+/// # Formula
+///
+/// ```text
+/// wavelength = 2π/f,  s = (L/wavelength − low)/(high − low), limited to [0, 1]
+/// f ← (1 − s)·f/factor + s·f                  L the original length in tokens
+/// ```
+///
+/// so that short wavelengths stay, long ones are stretched by `factor`, and those between pass over smoothly.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 pub struct Llama3Scaling {
     /// Growth of the longest wavelengths; at least 1.
@@ -145,7 +156,25 @@ impl SlidingWindow {
     }
 }
 
+impl Llama3Scaling {
+    /// The stretched one of a frequency in radians a token.
+    fn stretched(self, frequency: f64) -> f64 {
+        let (low, high) = (self.low_freq_factor, self.high_freq_factor);
+        let wavelength = TAU / frequency;
+        let turns = self.original_max_position_embeddings as f64 / wavelength;
+        let keep = ((turns - low) / (high - low)).clamp(0.0, 1.0);
+        (1.0 - keep) * frequency / self.factor + keep * frequency
+    }
+}
+
 impl LlamaConfig {
+    /// The rotary frequencies in radians a token, by pair of a head's features.
+    pub(super) fn frequencies(&self) -> Vec<f64> {
+        let plain = frequencies(self.rope_theta, self.head_dim).into_iter();
+        let stretched = |f| self.rope_scaling.map_or(f, |scaling| scaling.stretched(f));
+        plain.map(stretched).collect()
+    }
+
     /// `true` if the output projection has a bias: where the others have one, except in Qwen2.
     pub fn output_bias(&self) -> bool {
         self.attention_bias && self.family.spec().bias.is_none()

@@ -4,14 +4,14 @@ use burn::module::Module;
 use burn::tensor::{DType, Int, Tensor, TensorData, activation};
 use lrvd_burn::adapter::AdaptedLinear;
 use lrvd_burn::model::Named;
-use lrvd_burn::ops::{causal_attention, dropout, gated_silu};
+use lrvd_burn::ops::{Window, attention, dropout, gated_silu};
 use lrvd_burn::sampling::Pass;
 use lrvd_core::noise::{NoiseKey, module_id};
 
 use super::cache::KvCache;
 use super::config::LlamaConfig;
-use super::rope::RotaryEmbedding;
 use crate::norm::RmsNorm;
+use crate::rope::RotaryEmbedding;
 use crate::source::WeightSource;
 
 /// `x ← x + attention(norm(x))`, then `x ← x + mlp(norm(x))`.
@@ -166,7 +166,7 @@ impl Attention {
             (AttentionMask::Causal(mask), None) if self.dropout_key(pass).is_none() => {
                 let [q, k, v] = pass.aligned([q, k, v]);
                 let mask = pass.repeated(mask.clone(), q.dims()[0]);
-                causal_attention(q, k, v, mask, self.scale())
+                attention(q, k, v, mask, Window::CAUSAL, self.scale())
             }
             _ => self.composed([q, k, v], mask, cache, pass),
         }

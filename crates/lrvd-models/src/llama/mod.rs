@@ -10,7 +10,6 @@ pub mod gguf;
 mod head;
 mod layer;
 mod model;
-mod rope;
 
 pub use cache::KvCache;
 pub use causal_lm::LlamaForCausalLm;

@@ -10,9 +10,9 @@ use lrvd_burn::sampling::Pass;
 use super::cache::KvCache;
 use super::config::LlamaConfig;
 use super::layer::{AttentionMask, DecoderLayer};
-use super::rope::{RotaryEmbedding, Table};
 use crate::batch::TokenBatch;
 use crate::norm::RmsNorm;
+use crate::rope::{RotaryEmbedding, Table};
 use crate::source::{Init, WeightSource};
 
 /// The decoder, without a head.
@@ -129,7 +129,7 @@ impl LlamaModel {
         let keys = mask.dims()[1];
         let table = match &mut cache {
             Some(cache) => cache.table(&self.config, keys, &mask),
-            None => Table::new(&self.config, keys, &mask.device(), self.compute),
+            None => Table::new(&self.config.frequencies(), keys, &mask.device(), self.compute),
         };
         let positions = mask.clone().cumsum(1).sub_scalar(1.0).clamp_min(0.0);
         let rotary = table.at(positions.clone().narrow(1, keys - tokens, tokens).int());
@@ -166,7 +166,8 @@ impl LlamaModel {
             Tensor::from_data(TensorData::new(positions, [1, keys]), &device);
         let positions = positions.repeat_dim(0, rows);
         let read = positions.clone().narrow(1, keys - tokens, tokens);
-        let rotary = Table::new(&self.config, longest, &device, self.compute).at(read);
+        let rotary =
+            Table::new(&self.config.frequencies(), longest, &device, self.compute).at(read);
         let positions = positions.float().cast(self.compute);
         let is_cached = cache.is_some();
         let tree = |window| {

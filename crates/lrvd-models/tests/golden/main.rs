@@ -130,11 +130,12 @@ fn recompute(dir: &Path) -> Result<(String, Vec<Check>)> {
 #[case::roberta("roberta", 2)]
 #[case::distilbert("distilbert", 2)]
 #[case::mpnet("mpnet", 2)]
+#[case::modernbert("modernbert", 3)]
 #[case::llama("llama", 8)]
 #[case::qwen("qwen", 5)]
 #[case::mistral("mistral", 2)]
-#[case::adapters("peft", 18)]
-#[case::tokenizers("tokenizers", 7)]
+#[case::adapters("peft", 19)]
+#[case::tokenizers("tokenizers", 8)]
 #[case::training_runs("train", 2)]
 fn recorded_folders_hold(#[case] kind: &str, #[case] count: usize) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(kind);

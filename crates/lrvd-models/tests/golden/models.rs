@@ -26,19 +26,21 @@ pub(crate) const DEBERTA_INPUTS: [&str; 2] = ["token_type_ids", "labels"];
 pub(crate) const LLAMA_INPUTS: [&str; 4] =
     ["position_ids", "labels", "answer_token_ids", "answer_labels"];
 /// The reference implementation trains every row of this table but the padding's.
-const WORDS: &str = "embeddings.word_embeddings.weight";
+const WORDS: [&str; 2] = ["embeddings.word_embeddings.weight", "embeddings.tok_embeddings.weight"];
 
 /// A classifier and its configuration from `config.json` and the weights of `dir`, head included.
 pub(crate) fn load_deberta(dir: &Path, dtype: DType) -> Result<(DebertaClassifier, DebertaConfig)> {
-    load_pooled(dir, dtype, Pooling::First)
+    load_pooled(dir, dtype, None)
 }
 
+/// With the pooling of the folder, or another one.
 fn load_pooled(
     dir: &Path,
     dtype: DType,
-    pooling: Pooling,
+    pooling: Option<Pooling>,
 ) -> Result<(DebertaClassifier, DebertaConfig)> {
-    let config = DebertaConfig { pooling, ..DebertaConfig::read(&dir.join("config.json"))? };
+    let config = DebertaConfig::read(&dir.join("config.json"))?;
+    let config = DebertaConfig { pooling: pooling.unwrap_or(config.pooling), ..config };
     let store = config.open_weights(dir)?;
     let (model, _) =
         DebertaClassifier::from_pretrained(&store, &config, NoiseKey::new(0), &device(), dtype)?;
@@ -68,15 +70,16 @@ pub(crate) fn deberta(case: &mut Case) -> Result<()> {
     found.push(("pooled".to_owned(), Values::of(pooled)));
     found.push(("logits".to_owned(), Values::of(logits)));
     found.extend(loss.clone().map(|loss| ("loss".to_owned(), Values::of(loss))));
-    let (averaged, _) = load_pooled(&case.dir, case.dtype, Pooling::Mean)?;
+    let (averaged, _) = load_pooled(&case.dir, case.dtype, Some(Pooling::Mean))?;
     found.push(("mean".to_owned(), Values::of(averaged.features(&batch, &pass))));
     case.found(&found)?;
     let Some(loss) = loss else { return Ok(()) };
     let mut gradients = gradients(&model, &loss);
-    let words = format!("{}.{WORDS}", config.family.prefix());
-    if let (Some(words), Some(pad)) = (gradients.get_mut(&words), config.pad_token_id) {
-        let width = words.shape[1];
-        words.values[pad * width..(pad + 1) * width].fill(0.0);
+    for words in WORDS.map(|words| format!("{}.{words}", config.family.prefix())) {
+        if let (Some(words), Some(pad)) = (gradients.get_mut(&words), config.pad_token_id) {
+            let width = words.shape[1];
+            words.values[pad * width..(pad + 1) * width].fill(0.0);
+        }
     }
     compare_gradients(case, "grad.", gradients)
 }

@@ -4,7 +4,9 @@ use std::fmt::Debug;
 
 use serde_json::{Value, json};
 
-use lrvd_models::deberta::{Activation, ConvolutionConfig, DebertaConfig, Family, ProblemType};
+use lrvd_models::deberta::{
+    Activation, ConvolutionConfig, DebertaConfig, Family, LayerAttention, Pooling, ProblemType,
+};
 use lrvd_models::llama::{Llama3Scaling, LlamaConfig};
 use lrvd_models::{Error, Result};
 
@@ -17,6 +19,7 @@ fn encoder(folder: &str, changes: &[(&str, Value)]) -> Result<DebertaConfig> {
         "bert" => include_str!("../golden/bert/pair/config.json"),
         "distilbert" => include_str!("../golden/distilbert/one_word/config.json"),
         "mpnet" => include_str!("../golden/mpnet/one_word/config.json"),
+        "modernbert" => include_str!("../golden/modernbert/windows/config.json"),
         _ => include_str!("../golden/roberta/right_padded/config.json"),
     };
     DebertaConfig::parse(&changed(base, changes), "config.json".as_ref())
@@ -200,6 +203,53 @@ fn other_encoders_have_their_own_defaults() {
     assert!(config.unrecognised.is_empty());
 }
 
+/// Which layers have which window and wavelengths, in both spellings.
+#[test]
+fn layers_of_a_modernbert_are_global_or_have_a_window() {
+    let global = |theta| LayerAttention { rope_theta: theta, window: None };
+    let local = |theta, window| LayerAttention { rope_theta: theta, window: Some(window) };
+    let types = r#", "layer_types": ["sliding_attention", "full_attention"]"#;
+    let thetas = r#", "rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 7e4},
+        "sliding_attention": {"rope_theta": 500}}"#;
+    for (rest, expected) in [
+        (String::new(), [global(160_000.0), local(10_000.0, 64)]),
+        (r#", "global_attn_every_n_layers": 1"#.to_owned(), [global(160_000.0), global(160_000.0)]),
+        (
+            r#", "global_rope_theta": 5e4, "local_rope_theta": 300"#.to_owned(),
+            [global(5e4), local(300.0, 64)],
+        ),
+        (
+            r#", "global_rope_theta": 5e4, "local_rope_theta": null"#.to_owned(),
+            [global(5e4), local(5e4, 64)],
+        ),
+        (format!(r#"{types}{thetas}, "local_attention": 20"#), [local(500.0, 10), global(7e4)]),
+        (format!(r#"{types}, "sliding_window": 9"#), [local(10_000.0, 9), global(160_000.0)]),
+    ] {
+        let rest = format!(r#"{rest}, "num_hidden_layers": 2, "pad_token_id": null"#);
+        let config = least("modernbert", &rest);
+        let config = String::from_utf8(config).unwrap().replace(r#""num_hidden_layers": 30,"#, "");
+        let config = DebertaConfig::parse(config.as_bytes(), "x".as_ref()).unwrap();
+        assert_eq!(config.layer_attention, expected, "{rest}");
+        assert!(config.unrecognised.is_empty(), "{:?}", config.unrecognised);
+        assert_eq!((config.pad_token_id, config.layer_norm_eps), (None, 1e-5));
+        assert_eq!((config.positions(), config.cls_dropout), (Some(8192), 0.0));
+        assert_eq!((config.pooling, config.hidden_act), (Pooling::First, Activation::Gelu));
+    }
+    let changes = [("classifier_pooling", json!("mean")), ("classifier_dropout", json!(0.25))];
+    let config = encoder("modernbert", &changes).unwrap();
+    assert_eq!(
+        (config.pooling, config.cls_dropout, config.pooler_dropout),
+        (Pooling::PooledMean, 0.25, 0.0)
+    );
+    let layers = [
+        ("attn.Wqkv", [32, 96]),
+        ("attn.Wo", [32, 32]),
+        ("mlp.Wi", [32, 48]),
+        ("mlp.Wo", [24, 32]),
+    ];
+    assert_eq!(config.linear_layers(), layers);
+}
+
 #[test]
 fn values_that_other_encoders_cannot_use_are_named() {
     for (folder, key, value, text) in [
@@ -220,6 +270,17 @@ fn values_that_other_encoders_cannot_use_are_named() {
         ("roberta", "pad_token_id", Value::Null, "positions are counted, found nothing"),
         ("roberta", "pad_token_id", json!(-1), "positions are counted, found nothing"),
         ("roberta", "max_position_embeddings", json!(2), "more than 2, for rows above"),
+        ("modernbert", "attention_bias", json!(true), "is `true`, supported: false"),
+        ("modernbert", "attention_dropout", json!(0.1), "is `0.1`, supported: 0"),
+        ("modernbert", "hidden_activation", json!("silu"), "is `silu`, supported: `gelu`"),
+        ("modernbert", "classifier_pooling", json!("max"), "is `max`, supported: `cls`, `mean`"),
+        ("modernbert", "hidden_size", json!(36), "a multiple of 2·`num_attention_heads` = 8"),
+        ("modernbert", "sliding_window", json!(8), "4, half of `local_attention`, found `8`"),
+        ("modernbert", "layer_types", json!(["full_attention"]), "a list of 4 names"),
+        ("modernbert", "local_attention", json!(0), "an integer from 1 to"),
+        ("modernbert", "global_rope_theta", json!(0.5), "a number from 1 to"),
+        ("modernbert", "relative_attention", json!(true), "none in a `modernbert`"),
+        ("modernbert", "rope_scaling", json!({"type": "yarn"}), "is `{\"type\":\"yarn\"}`"),
     ] {
         is_error(encoder(folder, &[(key, value)]), key, text);
     }
@@ -344,7 +405,7 @@ fn values_that_an_encoder_cannot_use_are_named() {
         (
             "model_type",
             Value::Null,
-            "should be `deberta-v2`, `bert`, `roberta`, `xlm-roberta`, `distilbert`, `mpnet`, found nothing",
+            "should be `deberta-v2`, `bert`, `roberta`, `xlm-roberta`, `distilbert`, `mpnet`, `modernbert`, found nothing",
         ),
         ("pooler_hidden_act", json!("tanh"), "is `tanh`"),
         ("pooler_hidden_size", json!(100), "is `100`, supported: 32"),

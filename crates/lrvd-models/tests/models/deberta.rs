@@ -16,7 +16,7 @@ use lrvd_core::noise::{NoiseKey, Stream};
 use lrvd_models::AutoModel;
 use lrvd_models::deberta::{ADAPTER_TARGETS, DebertaClassifier};
 
-use crate::support::{LORA, NOISY, PROMPTS, adapted, batch, close, deberta, numbers};
+use crate::support::{LORA, NOISY, PROMPTS, adapted, batch, close, deberta, modernbert, numbers};
 
 fn model(kind: AdapterKind, rest: &str) -> DebertaClassifier {
     adapted(deberta(rest, DType::F32), kind, &ADAPTER_TARGETS)
@@ -58,6 +58,8 @@ fn the_first_token_is_answered_as_with_all_of_them() {
     for rest in [one, &format!("{one}{convolution}"), convolution] {
         equal(&model(LORA, rest), &Pass::mean().with_adapter_dropout(key));
     }
+    let modern = adapted(modernbert(DType::F32), NOISY, &["Wqkv", "Wo", "Wi"]);
+    equal(&modern, &Pass::sampled(Scheme::PerSequence, key));
 }
 
 /// Schemes that draw noise for each token.

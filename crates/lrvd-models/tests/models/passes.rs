@@ -14,7 +14,8 @@ use lrvd_models::{AutoModel, TokenBatch};
 use rstest::rstest;
 
 use crate::support::{
-    ANSWERS, LORA, NOISY, PROMPTS, adapted, batch, close, deberta, left_padded, llama, numbers,
+    ANSWERS, LORA, NOISY, PROMPTS, adapted, batch, close, deberta, left_padded, llama, modernbert,
+    numbers,
 };
 
 const DRAWS: usize = 3;
@@ -71,6 +72,20 @@ fn a_batch_of_draws_is_as_many_passes() {
         let copies = if plain { 1 } else { DRAWS };
         assert_eq!(all.len(), copies * PROMPTS.len() * 2, "{names:?}");
     }
+}
+
+#[rstest]
+#[case(&["Wqkv", "Wo", "Wi"])]
+#[case(&["layers.1.attn.Wqkv"])]
+#[case(&["layers.1.attn.Wo"])]
+#[case(&["layers.2.mlp.Wi"])]
+#[case(&["layers.2.mlp.Wo"])]
+#[case(&["head.dense"])]
+fn a_batch_of_draws_of_a_modernbert_is_as_many_passes(#[case] names: &[&str]) {
+    let model = adapted(modernbert(DType::F32), NOISY, names).valid();
+    let input = batch(&PROMPTS, DType::F32);
+    let all = equal(model.forward(&input, &together()), |pass| model.forward(&input, pass));
+    assert_eq!(all.len(), DRAWS * PROMPTS.len() * 2);
 }
 
 /// The whole text, asked columns, answers, and pieces through a cache.
@@ -213,6 +228,7 @@ fn pairs_need_weights_that_are_drawn_once_a_batch() {
 /// Equal answers to the bit, and equal gradients.
 #[rstest]
 #[case(AutoModel::Deberta(adapted(deberta("", DType::F32), NOISY, &DENSE)))]
+#[case(AutoModel::Deberta(adapted(modernbert(DType::F32), NOISY, &["Wqkv", "Wo", "Wi"])))]
 #[case(AutoModel::Llama(
     adapted(llama(DType::F32), NOISY, &["q_proj", "v_proj", "up_proj"]).answering(vec![3, 5]).unwrap()
 ))]

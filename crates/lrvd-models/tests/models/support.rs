@@ -67,6 +67,18 @@ pub(crate) fn deberta(rest: &str, dtype: DType) -> DebertaClassifier {
         "pos_att_type": ["p2c", "c2p"], "norm_rel_ebd": "layer_norm",
         "position_biased_input": false, "type_vocab_size": 0, "initializer_range": 0.3{rest}}}"#
     );
+    encoder(&config, dtype)
+}
+
+/// A tiny ModernBERT with random weights, whose second layer sees one token on either side.
+pub(crate) fn modernbert(dtype: DType) -> DebertaClassifier {
+    let config = r#"{"model_type": "modernbert", "hidden_size": 24, "num_attention_heads": 3,
+        "num_hidden_layers": 3, "intermediate_size": 20, "vocab_size": 50, "local_attention": 2,
+        "global_attn_every_n_layers": 2, "pad_token_id": 0, "initializer_range": 0.3}"#;
+    encoder(config, dtype)
+}
+
+fn encoder(config: &str, dtype: DType) -> DebertaClassifier {
     let config = DebertaConfig::parse(config.as_bytes(), "config.json".as_ref()).unwrap();
     let device = Device::flex();
     DebertaClassifier::load(&mut WeightSource::random(NoiseKey::new(5), &device, dtype), &config)

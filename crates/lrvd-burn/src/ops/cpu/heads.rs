@@ -2,11 +2,14 @@
 
 #![expect(clippy::inline_always, reason = "loops vectorise only with the functions inside")]
 
+use std::ops::Range;
+
 use burn::tensor::Shape;
 use burn_flex::FlexTensor;
 
 use super::panels::Matrix;
 use super::{reduce, sum, sum_pairs, tensor, wide};
+use crate::ops::attention::Window;
 use crate::ops::cpu::special::exp;
 
 /// Parts of a tensor `[1 | B, lines, groups · width]`, one for each example and each of its `count` heads.
@@ -60,17 +63,18 @@ impl Heads {
 }
 
 wide! {
-    /// Softmax of `scale · row` over the keys whose mask is not 0, row by row; row `i` sees the first
-    /// `seen + i` keys, or all without a number.
+    /// Softmax of `scale · row` over the keys whose mask is not 0, row by row; row `i` is query `first + i`, and sees its
+    /// `window` of the keys.
     pub(crate) fn softmax_rows<'a>(
         scores: &'a mut [f32],
         keys: usize,
         mask: Option<&'a [f32]>,
-        seen: Option<usize>,
+        window: Window,
+        first: usize,
         scale: f32,
     ) {
         for (i, row) in scores.chunks_exact_mut(keys).enumerate() {
-            softmax(row, mask, seen.map_or(keys, |seen| seen + i), scale);
+            softmax(row, mask, window.columns(first + i, first + i, keys), scale);
         }
     }
 
@@ -90,9 +94,9 @@ wide! {
     }
 }
 
-/// Probabilities of the first `seen` keys that are not masked, 0 elsewhere.
+/// Probabilities of the `seen` keys that are not masked, 0 elsewhere.
 #[inline(always)]
-fn softmax(row: &mut [f32], mask: Option<&[f32]>, seen: usize, scale: f32) {
+fn softmax(row: &mut [f32], mask: Option<&[f32]>, seen: Range<usize>, scale: f32) {
     let lowest = f32::NEG_INFINITY;
     for score in row.iter_mut() {
         *score *= scale;
@@ -103,7 +107,8 @@ fn softmax(row: &mut [f32], mask: Option<&[f32]>, seen: usize, scale: f32) {
             *score = if live == 0.0 { lowest } else { *score };
         }
     }
-    row[seen..].fill(lowest);
+    row[..seen.start].fill(lowest);
+    row[seen.end..].fill(lowest);
     let top = reduce(row, lowest, |a, b| if b > a { b } else { a });
     if top == lowest {
         row.fill(0.0);

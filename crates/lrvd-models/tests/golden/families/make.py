@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Write the fixtures of BERT, RoBERTa, XLM-RoBERTa, DistilBERT, MPNet, Qwen2, Qwen3 and Mistral: `python make.py OUT [NAME...]`
-(needs `pip install torch transformers peft safetensors numpy`); names are starts of folders, such as `mpnet`.
+"""Write the fixtures of BERT, RoBERTa, XLM-RoBERTa, DistilBERT, MPNet, ModernBERT, Qwen2, Qwen3 and Mistral:
+`python make.py OUT [NAME...]` (needs `pip install torch transformers peft safetensors numpy`); names are starts of folders, such
+as `mpnet`.
 
 Tiny random models of transformers, weights stored in f32, everything else computed in float64 from them. The library
 casts to single precision in norms, softmax and rotary tables; `double()` below makes those casts casts to float64.
@@ -162,9 +163,20 @@ ENCODER = dict(vocab_size=99, hidden_size=32, num_hidden_layers=2, num_attention
                attention_probs_dropout_prob=0.1)
 
 
+def exact_rotary(model):
+    """Rotary frequencies in the precision of the model, in whose buffers they are rounded."""
+    for module in model.modules():
+        if isinstance(module, T.models.modernbert.modeling_modernbert.ModernBertRotaryEmbedding):
+            for kind in module.layer_types:
+                exact = module.compute_default_rope_parameters(module.config, layer_type=kind)[0]
+                setattr(module, f"{kind}_inv_freq", exact.to(model.dtype))
+
+
 @wanted
-def encoder(name, config, kind, lengths, seed, special, bare=False, half=False):
-    """A classifier with its pooler or head: hidden states, logits, loss, gradients; mean of the last states over real tokens."""
+def encoder(name, config, kind, lengths, seed, special, bare=False, half=False, keys=None):
+    """A classifier with its pooler or head: hidden states, logits, loss, gradients; mean of the last states over real tokens.
+    `keys` change the config.json.
+    """
     folder, random = OUT / name, np.random.default_rng(seed)
     folder.mkdir(parents=True, exist_ok=True)
     config.update(dict(attn_implementation="eager"))
@@ -173,6 +185,10 @@ def encoder(name, config, kind, lengths, seed, special, bare=False, half=False):
     if half:
         model = model.to(torch.bfloat16)
     (model.base_model if bare else model).save_pretrained(folder)
+    if keys:
+        file = folder / "config.json"
+        stated = {k: v for k, v in (json.loads(file.read_text()) | keys).items() if v is not None}
+        file.write_text(json.dumps(stated, indent=2) + "\n")
     pad = config.pad_token_id
     ids, mask = ids_and_mask(random, config.vocab_size, lengths, special=special, pad=pad)
     types = np.zeros_like(ids)
@@ -189,6 +205,7 @@ def encoder(name, config, kind, lengths, seed, special, bare=False, half=False):
 
     def compute(m):
         t = {k: torch.tensor(v) for k, v in inputs.items()}
+        exact_rotary(m)
         args = dict(input_ids=t["input_ids"], attention_mask=t["attention_mask"])
         out = m(**args, **(dict(token_type_ids=t["token_type_ids"]) if segments else {}), output_hidden_states=True)
         found = {f"hidden_states.{i}": h for i, h in enumerate(out.hidden_states)}
@@ -335,6 +352,7 @@ def adapter(name, config, kind, targets, task, seed, save=None, other=None):
         if decodes:
             rotary = m.base_model.model.model.rotary_emb
             rotary.inv_freq = rotary.compute_default_rope_parameters(m.base_model.model.config)[0].to(m.dtype)
+        exact_rotary(m)
         run = lambda: m(input_ids=t["input_ids"], attention_mask=t["attention_mask"]).logits
         found = {}
         # The file's weight of the base is there without the adapter, too.
@@ -403,6 +421,22 @@ adapter("peft/distilbert_lora", PEFT_DISTIL, T.DistilBertForSequenceClassificati
         24, save=["pre_classifier", "classifier"])
 PEFT_MPNET = T.MPNetConfig(**M, num_labels=3)
 adapter("peft/mpnet_lora", PEFT_MPNET, T.MPNetForSequenceClassification, ["q", "v", "o", "dense"], "SEQ_CLS", 25)
+MODERN = dict(vocab_size=99, hidden_size=32, num_hidden_layers=4, num_attention_heads=4, intermediate_size=24,
+              max_position_embeddings=64, local_attention=8, pad_token_id=0, bos_token_id=3, cls_token_id=3, eos_token_id=4,
+              sep_token_id=4)
+# Longer than the window on either side; one word; one token.
+encoder("modernbert/windows", T.ModernBertConfig(**MODERN, num_labels=3), T.ModernBertForSequenceClassification, [24, 3, 1, 9], 20,
+        (3, 4))
+# As the published files spell it, with a null for every key of newer ones.
+OLD = dict(global_attn_every_n_layers=2, global_rope_theta=5e4, local_rope_theta=300.0, layer_norm_eps=1e-5, norm_eps=1e-5,
+           position_embedding_type="absolute", reference_compile=None, repad_logits_with_grad=False, layer_types=None,
+           rope_parameters=None)
+encoder("modernbert/mean_published_keys", T.ModernBertConfig(**MODERN | dict(local_attention=6), classifier_pooling="mean", num_labels=2),
+        T.ModernBertForSequenceClassification, [6, 17], 21, (3, 4), keys=OLD)
+encoder("modernbert/bare_bf16", T.ModernBertConfig(**MODERN), T.ModernBertForSequenceClassification, [12, 2], 22, (3, 4), bare=True,
+        half=True)
+adapter("peft/modernbert_lora", T.ModernBertConfig(**MODERN | dict(num_hidden_layers=2), num_labels=3),
+        T.ModernBertForSequenceClassification, ["attn.Wqkv", "attn.Wo"], "SEQ_CLS", 23, save=["head", "classifier"])
 SMALL = DECODER | dict(num_hidden_layers=1)
 LLAMA, TIED = T.LlamaConfig(**SMALL), T.LlamaConfig(**SMALL, tie_word_embeddings=True)
 Q_HEAD, Q_V = ["q_proj", "lm_head"], ["q_proj", "v_proj"]

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""Write `bert_word_pieces`, `mpnet_word_pieces` and `roberta_byte_level`: `python make.py OUT` (needs `pip install transformers tokenizers`).
+"""Write `bert_word_pieces`, `mpnet_word_pieces`, `roberta_byte_level` and `modernbert_byte_level`: `python make.py OUT` (needs
+`pip install transformers tokenizers`).
 
 The vocabularies are learnt from the sentences below by the `tokenizers` library, so they are tiny and free of any
-published weight. `expected.json` is what transformers' `BertTokenizer`, `MPNetTokenizer` and `RobertaTokenizer` give from these files.
+published weight. `expected.json` is what transformers' `BertTokenizer`, `MPNetTokenizer` and `RobertaTokenizer` give from these
+files, and `PreTrainedTokenizerFast` from the last one, which has the parts of ModernBERT's tokenizer.
 """
 import json
 import sys
@@ -10,7 +12,8 @@ from pathlib import Path
 
 import tokenizers
 import transformers
-from tokenizers import ByteLevelBPETokenizer, BertWordPieceTokenizer
+from tokenizers import AddedToken, ByteLevelBPETokenizer, BertWordPieceTokenizer, Tokenizer, decoders, models, normalizers
+from tokenizers import pre_tokenizers, processors
 
 OUT = Path(sys.argv[1])
 CORPUS = """The river was high and the bridge was closed. Nobody had charged the card twice, she said; the clerk
@@ -35,14 +38,16 @@ TEXTS = [
 ]
 
 
-def write(name, kind, tokenizer, pad):
+def write(name, kind, tokenizer, pad, surfaces=False):
+    """`surfaces` are the tokens with the spaces that they took from the text."""
     items = []
     for title, text, pair in TEXTS:
         cut = dict(truncation="longest_first", max_length=12) if title.endswith(", cut") else {}
         found = tokenizer(text, pair, return_token_type_ids=True, return_attention_mask=True, **cut)
         ids = found["input_ids"]
+        tokens = found.tokens() if surfaces else tokenizer.convert_ids_to_tokens(ids)
         items.append(dict(name=title, text=text, pair=pair, **cut, ids=ids, type_ids=found["token_type_ids"],
-                          attention_mask=found["attention_mask"], tokens=tokenizer.convert_ids_to_tokens(ids)))
+                          attention_mask=found["attention_mask"], tokens=tokens))
     versions = {p.__name__: p.__version__ for p in (transformers, tokenizers)}
     expected = dict(case=f"tokenizers/{name}", kind="tokenizer", special_ids=dict(pad=pad), padding_side="right",
                     note=f"from the vocabulary files by transformers' {kind}", versions=versions, items=items)
@@ -73,3 +78,22 @@ pairs.train_from_iterator(CORPUS, vocab_size=420, min_frequency=2, show_progress
 pairs.save_model(str(folder))
 tokenizer = transformers.RobertaTokenizer(vocab=str(folder / "vocab.json"), merges=str(folder / "merges.txt"))
 write(folder.name, "RobertaTokenizer", tokenizer, 1)
+
+# Tokens for runs of spaces are no special ones; [MASK] takes the space before it.
+folder = OUT / "modernbert_byte_level"
+folder.mkdir(parents=True, exist_ok=True)
+pairs = ByteLevelBPETokenizer()
+pairs.train_from_iterator(CORPUS, vocab_size=420, min_frequency=2, show_progress=False, special_tokens=["<|padding|>"])
+model = json.loads(pairs.to_str())["model"]
+tokenizer = Tokenizer(models.BPE(model["vocab"], [tuple(pair) for pair in model["merges"]]))
+tokenizer.normalizer = normalizers.NFC()
+tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+tokenizer.decoder = decoders.ByteLevel()
+tokenizer.add_tokens([AddedToken(" " * n, normalized=True) for n in (4, 3, 2)] + [AddedToken("|||IP_ADDRESS|||", normalized=True)])
+tokenizer.add_special_tokens([AddedToken(name, lstrip=name == "[MASK]", normalized=False, special=True) for name in
+                              ("<|endoftext|>", "[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]")])
+tokenizer.post_processor = processors.TemplateProcessing("[CLS] $A [SEP]", "[CLS] $A [SEP] $B:1 [SEP]:1", [
+    (name, tokenizer.token_to_id(name)) for name in ("[CLS]", "[SEP]")])
+tokenizer.save(str(folder / "tokenizer.json"))
+tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json"), pad_token="[PAD]")
+write(folder.name, "PreTrainedTokenizerFast", tokenizer, tokenizer.pad_token_id, surfaces=True)

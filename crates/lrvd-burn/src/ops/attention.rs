@@ -1,4 +1,6 @@
-//! Causal self-attention.
+//! Self-attention of tokens within a window.
+
+use std::ops::Range;
 
 use burn::backend::TensorMetadata;
 use burn::backend::tensor::FloatTensor;
@@ -7,12 +9,39 @@ use burn::tensor::{Tensor, TensorData};
 use super::op::{self, FusedOp, LrvdBackend, Operands};
 use super::value::{Value, masked_softmax};
 
-/// Causal self-attention with grouped keys and values.
+/// Keys that a query sees: those at most so many tokens before and after it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// Most tokens from a key to a later query.
+    pub before: usize,
+    /// Most tokens from a query to a later key.
+    pub after: usize,
+}
+
+impl Window {
+    /// Every token.
+    pub const ALL: Self = Self::around(usize::MAX);
+    /// The token itself and all before it.
+    pub const CAUSAL: Self = Self { before: usize::MAX, after: 0 };
+
+    /// At most `distance` tokens away on either side.
+    pub const fn around(distance: usize) -> Self {
+        Self { before: distance, after: distance }
+    }
+
+    /// Of `keys` tokens those that one of the queries `first..=last` sees.
+    pub(crate) fn columns(self, first: usize, last: usize, keys: usize) -> Range<usize> {
+        first.saturating_sub(self.before)
+            ..last.saturating_add(self.after).saturating_add(1).min(keys)
+    }
+}
+
+/// Self-attention within a [`Window`], with grouped keys and values.
 ///
 /// # Formula
 ///
 /// ```text
-/// p[b,h,t,s] = softmax over s ≤ t with mask[b,s] = 1 of scale · query[b,t,h]·key[b,s,g]
+/// p[b,h,t,s] = softmax over t − before ≤ s ≤ t + after with mask[b,s] = 1 of scale · query[b,t,h]·key[b,s,g]
 /// out[b,t,h] = Σ_s p[b,h,t,s] · value[b,s,g],   g = ⌊h / (H/G)⌋
 /// ```
 ///
@@ -28,7 +57,8 @@ use super::value::{Value, masked_softmax};
 ///
 /// # Numerics
 ///
-/// On the CPU a row of scores lives in the first-level cache only, and scores of later keys are never computed.
+/// On the CPU a row of scores lives in the first-level cache only, and scores outside of the window are not computed, but
+/// for those that a block of queries shares.
 /// The backward pass saves the arguments alone and computes the probabilities again.
 ///
 /// # Panics
@@ -39,11 +69,12 @@ use super::value::{Value, masked_softmax};
 ///
 /// Vaswani et al. 2017, arXiv:1706.03762; Ainslie et al. 2023, arXiv:2305.13245 (groups); Dao et al. 2022,
 /// arXiv:2205.14135 (recomputation).
-pub fn causal_attention(
+pub fn attention(
     query: Tensor<4>,
     key: Tensor<4>,
     value: Tensor<4>,
     mask: Tensor<2>,
+    window: Window,
     scale: f64,
 ) -> Tensor<4> {
     let [batch, tokens, heads, width] = query.dims();
@@ -57,15 +88,16 @@ pub fn causal_attention(
     assert_eq!(mask.dims(), [batch, tokens], "shape of `mask`");
     let [query, key, value] = [query, key, value].map(Tensor::into_dispatch);
     let operands = Operands::of([query, key, value, mask.into_dispatch()]);
-    op::fused(CausalAttention { scale }, operands)
+    op::fused(Attention { window, scale }, operands)
 }
 
 #[derive(Clone, Debug)]
-struct CausalAttention {
+struct Attention {
+    window: Window,
     scale: f64,
 }
 
-impl FusedOp for CausalAttention {
+impl FusedOp for Attention {
     /// The queries of a group are stacked as rows of one product, `[B, G, (H/G)·T, d]`, so that keys and values are never
     /// repeated.
     fn composite<B: LrvdBackend>(&self, x: Operands<B>) -> FloatTensor<B> {
@@ -81,9 +113,14 @@ impl FusedOp for CausalAttention {
             .reshape([batch, groups, heads / groups * tokens, width]);
         let score = stacked.matmul(key.swap(2, 3));
         let score = score.reshape([batch, heads, tokens, tokens]) * self.scale;
-        let before = (0..tokens * tokens).map(|i| f32::from(u8::from(i % tokens <= i / tokens)));
-        let before = TensorData::new(before.collect::<Vec<f32>>(), [1, 1, tokens, tokens]);
-        let visible = score.host(before) * Value::<B>(mask).reshape([batch, 1, 1, tokens]);
+        let mut visible = Value::<B>(mask).reshape([batch, 1, 1, tokens]);
+        if self.window != Window::ALL {
+            let mut within = vec![0.0_f32; tokens * tokens];
+            for (t, row) in within.chunks_exact_mut(tokens).enumerate() {
+                row[self.window.columns(t, t, tokens)].fill(1.0);
+            }
+            visible = visible * score.host(TensorData::new(within, [1, 1, tokens, tokens]));
+        }
         let p = masked_softmax(score, visible);
         p.reshape([batch, groups, heads / groups * tokens, tokens])
             .matmul(value)
@@ -96,15 +133,24 @@ impl FusedOp for CausalAttention {
     op::forms!(cpu);
 }
 
-/// One task per example and query head, blocks of queries at a time: a block meets the keys up to its own end and no
-/// further.
+/// One task per example and query head, blocks of queries at a time: a block meets the keys that one of its queries sees.
 #[cfg(feature = "flex")]
 mod cpu {
-    use super::CausalAttention;
+    use std::ops::Range;
+
+    use super::{Attention, Window};
     use crate::ops::cpu::prelude::*;
 
     /// Queries handled together.
     const BLOCK: usize = 48;
+
+    /// Queries `first..first + count`, and the keys that one of them sees.
+    #[derive(Clone)]
+    struct Block {
+        first: usize,
+        count: usize,
+        keys: Range<usize>,
+    }
 
     /// One call: arguments in row-major order, and how their heads lie.
     struct Call<'a> {
@@ -112,40 +158,40 @@ mod cpu {
         key: &'a [f32],
         value: &'a [f32],
         mask: &'a [f32],
+        window: Window,
         scale: f32,
         queries: Heads,
         keys: Heads,
     }
 
     impl<'a> Call<'a> {
-        fn new([query, key, value, mask]: [&'a FlexTensor; 4], scale: f64) -> Self {
+        fn new([query, key, value, mask]: [&'a FlexTensor; 4], op: &Attention) -> Self {
             let [_, lines, count, width] = query.shape().dims();
             let queries = Heads { count, groups: count, shared: false, lines, width };
             let keys = Heads { groups: key.shape()[2], ..queries };
             let [query, key, value, mask] = [query, key, value, mask].map(slice);
-            Self { query, key, value, mask, scale: scale as f32, queries, keys }
+            let Attention { window, scale } = *op;
+            Self { query, key, value, mask, window, scale: scale as f32, queries, keys }
         }
 
-        /// First token, number of queries and number of keys of each block.
-        fn blocks(&self) -> impl Iterator<Item = (usize, usize, usize)> + use<> {
-            let tokens = self.queries.lines;
+        fn blocks(&self) -> impl Iterator<Item = Block> + use<> {
+            let (tokens, window) = (self.queries.lines, self.window);
             (0..tokens).step_by(BLOCK).map(move |first| {
                 let count = BLOCK.min(tokens - first);
-                (first, count, first + count)
+                Block { first, count, keys: window.columns(first, first + count - 1, tokens) }
             })
         }
 
         /// Probabilities of a block, `[count, keys]`.
-        fn probabilities(
-            &self,
-            (first, count, keys): (usize, usize, usize),
-            task: usize,
-        ) -> Vec<f32> {
-            let key = pack_wide(self.keys.part(self.key, task).part(0, keys).transposed());
-            let mut p = product(self.queries.part(self.query, task).part(first, count), &key);
+        fn probabilities(&self, Block { first, count, keys }: &Block, task: usize) -> Vec<f32> {
+            let Range { start, end } = *keys;
+            let seen = end - start;
+            let key = self.keys.part(self.key, task).part(start, seen);
+            let query = self.queries.part(self.query, task).part(*first, *count);
+            let mut p = product(query, &pack_wide(key.transposed()));
             let Heads { count, lines, .. } = self.queries;
-            let visible = &self.mask[task / count * lines..][..keys];
-            softmax_rows(&mut p, keys, Some(visible), Some(first + 1), self.scale);
+            let visible = &self.mask[task / count * lines..][start..end];
+            softmax_rows(&mut p, seen, Some(visible), self.window, first - start, self.scale);
             p
         }
 
@@ -153,10 +199,10 @@ mod cpu {
         fn forward(&self, task: usize) -> Vec<f32> {
             let mut out = Vec::with_capacity(self.queries.lines * self.queries.width);
             for block in self.blocks() {
-                let (_, count, keys) = block;
-                let p = self.probabilities(block, task);
-                let value = pack_wide(self.keys.part(self.value, task).part(0, keys));
-                out.extend(product(Matrix::new(&p, count, keys), &value));
+                let p = self.probabilities(&block, task);
+                let Block { count, keys: Range { start, end }, .. } = block;
+                let value = self.keys.part(self.value, task).part(start, end - start);
+                out.extend(product(Matrix::new(&p, count, end - start), &pack_wide(value)));
             }
             out
         }
@@ -167,19 +213,20 @@ mod cpu {
             let [mut d_query, mut d_key, mut d_value] =
                 [(); 3].map(|()| vec![0.0; self.queries.lines * width]);
             for block in self.blocks() {
-                let (first, count, keys) = block;
-                let p = self.probabilities(block, task);
+                let p = self.probabilities(&block, task);
+                let Block { first, count, keys: Range { start, end } } = block;
+                let keys = end - start;
+                let seen = start * width..end * width;
                 let grad = self.queries.part(grad, task).part(first, count);
-                let seen = keys * width;
-                add(Matrix::new(&p, count, keys).transposed(), grad, &mut d_value[..seen]);
-                let value = self.keys.part(self.value, task).part(0, keys).transposed();
+                add(Matrix::new(&p, count, keys).transposed(), grad, &mut d_value[seen.clone()]);
+                let value = self.keys.part(self.value, task).part(start, keys).transposed();
                 let mut d_score = product(grad, &pack_wide(value));
                 softmax_gradient_rows(&mut d_score, &p, keys, self.scale);
                 let d_score = Matrix::new(&d_score, count, keys);
-                let key = self.keys.part(self.key, task).part(0, keys);
+                let key = self.keys.part(self.key, task).part(start, keys);
                 add(d_score, key, &mut d_query[first * width..][..count * width]);
                 let query = self.queries.part(self.query, task).part(first, count);
-                add(d_score.transposed(), query, &mut d_key[..seen]);
+                add(d_score.transposed(), query, &mut d_key[seen]);
             }
             [d_query, d_key, d_value]
         }
@@ -189,19 +236,19 @@ mod cpu {
         Product::plain(x, &pack_wide(base)).added().run_here(out);
     }
 
-    pub(crate) fn forward(op: &CausalAttention, x: Operands<Flex>, save: bool) -> Fused<Flex> {
+    pub(crate) fn forward(op: &Attention, x: Operands<Flex>, save: bool) -> Fused<Flex> {
         let saved = x.keep(save, &[0, 1, 2, 3]);
         let arguments = x.all().map(contiguous);
-        let call = Call::new(arguments.each_ref(), op.scale);
+        let call = Call::new(arguments.each_ref(), op);
         let shape = arguments[0].shape();
         let parts = run((0..shape[0] * shape[2]).collect(), |task| call.forward(task));
         Fused { out: call.queries.join(parts.iter().map(Vec::as_slice), shape), saved }
     }
 
-    pub(crate) fn gradient(op: &CausalAttention, x: Upstream<'_, Flex>) -> Operands<Flex> {
+    pub(crate) fn gradient(op: &Attention, x: Upstream<'_, Flex>) -> Operands<Flex> {
         let Upstream { saved, grad, needs_grad } = x;
         let (arguments, grad) = (saved.all().map(contiguous), contiguous(grad));
-        let call = Call::new(arguments.each_ref(), op.scale);
+        let call = Call::new(arguments.each_ref(), op);
         let (shape, grad) = (arguments[0].shape(), slice(&grad));
         let parts = run((0..shape[0] * shape[2]).collect(), |task| call.backward(grad, task));
         let gradients =
