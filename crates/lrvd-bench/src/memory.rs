@@ -5,6 +5,7 @@ use std::path::Path;
 
 use lrvd_burn::adapter::AdapterConfig;
 use lrvd_burn::train::Setup;
+use lrvd_models::deberta::Family;
 use serde::Serialize;
 
 use crate::backbone::{self, Architecture};
@@ -160,6 +161,11 @@ impl Sizes {
 fn per_token(architecture: &Architecture, length: usize) -> (usize, usize) {
     let backbone::Sizes { hidden, intermediate: wide, heads, .. } = architecture.sizes();
     match architecture {
+        // Input and sum with their norms, fused projections, rotated query and key, context; both gates before and behind the
+        // activation. Probabilities are computed again.
+        Architecture::Deberta(config) if config.family == Family::ModernBert => {
+            (10 * hidden + 4 * wide, 8 * hidden + 4 * wide)
+        }
         // Input, query, key, value, context, both sums, the first one's norm; both sides of the activation; probabilities.
         Architecture::Deberta(_) => {
             let probabilities = heads * length;

@@ -180,14 +180,19 @@ pub fn train(
         _ if !follows => None,
         Pooling::First => None,
         Pooling::FirstToken => Some(("the first token", "mean", "reads the mean over all tokens")),
-        Pooling::Mean => Some(("the mean over all tokens", "first", "reads the first token")),
+        Pooling::Mean | Pooling::PooledMean => {
+            Some(("the mean over all tokens", "first", "reads the first token"))
+        }
         Pooling::Last if goal.answers == AnswerSpace::Tokens => None,
         Pooling::Last => Some(("the last token", "first", "asks in words")),
     };
     if let Some((read, other, instead)) = pooled {
         let stated = Pooling::of_embedding(&backbone.location.folder)?;
-        let source = stated.map(|_| format!(", as `{}` of the model says", Pooling::FILE));
-        let source = source.unwrap_or_default();
+        let source = match (stated, settings.experiment.pooling) {
+            (Some(_), _) => format!(", as `{}` of the model says", Pooling::FILE),
+            (None, Pooling::PooledMean) => ", as `config.json` of the model says".to_owned(),
+            (None, _) => String::new(),
+        };
         sink(&Event::Note(format!(
             "the head reads {read}{source}; `--set pooling={other}` {instead}"
         )));

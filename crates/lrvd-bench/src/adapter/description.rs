@@ -8,11 +8,11 @@ use anyhow::{Context as _, bail};
 use lrvd_burn::files::is_file;
 use lrvd_core::error::check_range;
 use lrvd_core::metrics::RiskCoverage;
-use lrvd_models::deberta::Pooling;
+use lrvd_models::deberta::{Family, Pooling};
 use serde::{Deserialize, Serialize};
 
 use super::hashes::FileHashes;
-use crate::answers::{AnswerSpace, QuestionKind};
+use crate::answers::{AnswerSpace, QuestionKind, Readout};
 use crate::backbone::Backbone;
 use crate::data::{Columns, InputLayout, TextReader, Wording};
 use crate::error::Result;
@@ -221,6 +221,15 @@ impl Description {
             abstentions: BTreeMap::new(),
             calibration: BTreeMap::new(),
         }
+    }
+
+    /// Pooling of the head under transformers' name, of a classifier that has a setting for it.
+    pub(crate) fn classifier_pooling(&self) -> Option<&'static str> {
+        let family = self.run.ranks.keys().next().and_then(|path| Family::of_module(path));
+        let is_stated = family.is_some_and(Family::reads_mean)
+            && self.pooling.has_pooler()
+            && self.layout.readout() == Readout::Head;
+        is_stated.then(|| self.pooling.classifier_pooling())
     }
 
     pub fn read(dir: &Path) -> Result<Option<Self>> {

@@ -352,7 +352,9 @@ impl Adapter {
             draws: if posterior.is_some() { 10 } else { 0 },
             ..RunInfo::none(method, longest, BATCH_SIZE)
         };
-        Ok(Description::new(BaseInfo::of(backbone), goal, InputLayout::Segments, run))
+        let pooling = encoder.classifier_pooling;
+        let own = Description::new(BaseInfo::of(backbone), goal, InputLayout::Segments, run);
+        Ok(Description { pooling, ..own })
     }
 }
 
@@ -512,7 +514,7 @@ impl AdapterFiles {
         let (task_type, whole): (_, &[&str]) = match &description.layout {
             // It answers by its own head, which is adapted and not replaced.
             layout if layout.readout() != Readout::Head => ("CAUSAL_LM", &[]),
-            _ => ("SEQ_CLS", &["pooler", "pre_classifier", "classifier", "score"]),
+            _ => ("SEQ_CLS", &["pooler", "pre_classifier", "head", "classifier", "score"]),
         };
         // A RoBERTa has no module called pooler, and a mean needs none.
         let mut found = Vec::new();

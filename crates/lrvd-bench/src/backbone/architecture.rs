@@ -27,7 +27,7 @@ const QUESTION_LENGTH: usize = 512;
 
 #[derive(Clone, Debug)]
 pub(crate) enum Architecture {
-    /// DeBERTa, BERT or RoBERTa: an encoder that gets a head.
+    /// DeBERTa, BERT, ModernBERT and others: an encoder that gets a head.
     Deberta(DebertaConfig),
     /// Llama, Mistral or Qwen: a decoder that answers by the logits of a few tokens.
     Llama(LlamaConfig),
@@ -269,6 +269,9 @@ impl Architecture {
         let Sizes { layers, hidden, vocab, .. } = self.sizes();
         // Of a norm: weight and bias, or weight alone.
         let (bias, norms, tied, own) = match self {
+            Self::Deberta(config) if config.family == Family::ModernBert => {
+                (0, 2 * layers + 1, false, 0)
+            }
             Self::Deberta(_) => (1, 4 * layers, false, 0),
             Self::Llama(config) => {
                 let own = layers * attention_vectors(config);
@@ -354,14 +357,14 @@ impl ModelFacts for Architecture {
         };
         let foreign = |name: &String| other.contains(&name.as_str());
         if !names.is_empty() && names.iter().all(foreign) {
-            return TargetModules::names(usual);
+            return distinct(usual.iter().map(ToString::to_string));
         }
         let Self::Deberta(_) = self else { return targets.clone() };
         let own = |name: &String| {
             let at = ADAPTER_TARGETS.iter().position(|known| known == name);
             at.map_or_else(|| name.clone(), |at| usual[at].to_owned())
         };
-        TargetModules::Names(names.iter().map(own).collect())
+        distinct(names.iter().map(own))
     }
 }
 
@@ -384,6 +387,17 @@ fn last_token(data: &Dataset, given: &WordingSettings) -> Result<InputLayout> {
         ),
         None => Ok(InputLayout::Segments),
     }
+}
+
+/// Each name once: a fused layer is several of another encoder's.
+fn distinct(names: impl Iterator<Item = String>) -> TargetModules {
+    let mut found = Vec::new();
+    for name in names {
+        if !found.contains(&name) {
+            found.push(name);
+        }
+    }
+    TargetModules::Names(found)
 }
 
 /// Parameters of the biases and head norms in one block's attention.
@@ -409,7 +423,7 @@ mod tests {
             std::fs::write(folder.path().join("config.json"), config).unwrap();
             let error = Architecture::read(folder.path()).unwrap_err().to_string();
             let (_, message) = error.split_once("config.json`: ").unwrap();
-            let supported = "`deberta-v2`, `bert`, `roberta`, `xlm-roberta`, `distilbert`, `mpnet`, `llama`, `mistral`, `qwen2`, `qwen3`";
+            let supported = "`deberta-v2`, `bert`, `roberta`, `xlm-roberta`, `distilbert`, `mpnet`, `modernbert`, `llama`, `mistral`, `qwen2`, `qwen3`";
             assert_eq!(message, format!("`model_type` is {found}, supported: {supported}"));
         }
     }
@@ -425,6 +439,7 @@ mod tests {
             "qwen/qwen2_tied",
             "qwen/qwen3_head_dim",
             "qwen/qwen3_bias_listed_window",
+            "modernbert/bare_bf16",
         ] {
             let folder = golden.join(folder);
             let store = WeightStore::open(&folder).unwrap();

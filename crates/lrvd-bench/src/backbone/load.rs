@@ -149,10 +149,14 @@ impl Backbone {
                 "needs a head of several labels (`multi_label_classification` in `config.json`)",
             ));
         }
-        if !config.pooling.is_first() {
-            return Err(
-                self.unfit(what, "needs a head that reads the first token (`pooling=first`)")
-            );
+        if config.pooling != encoder.classifier_pooling {
+            let why = match encoder.classifier_pooling {
+                Pooling::PooledMean => {
+                    "needs a head that reads the mean through the pooler (`pooling=pooled-mean`)"
+                }
+                _ => "needs a head that reads the first token (`pooling=first`)",
+            };
+            return Err(self.unfit(what, why));
         }
         if goal.answers == AnswerSpace::Score && encoder.problem() == ProblemType::Regression {
             return Ok(Head::Kept(vec![0]));
@@ -448,6 +452,14 @@ pub(crate) fn load_model(
                 "is for language models, and this is an encoder: set `pooling` to `first` or `mean`",
             ));
         }
+        Architecture::Deberta(encoder)
+            if pooling == Pooling::PooledMean && !encoder.family.reads_mean() =>
+        {
+            return Err(backbone.unfit(
+                "`pooling` = `pooled-mean`",
+                "is for a ModernBERT, whose pooler reads a mean: set `pooling` to `first` or `mean`",
+            ));
+        }
         Architecture::Deberta(encoder) if task.goal.answers != AnswerSpace::Tokens => {
             let config = Backbone::config_for(encoder, task.labels, pooling, dropout);
             let (model, report) = match held {
@@ -458,7 +470,7 @@ pub(crate) fn load_model(
             };
             (AutoModel::Deberta(model), report)
         }
-        Architecture::Llama(_) if pooling == Pooling::Mean => {
+        Architecture::Llama(_) if matches!(pooling, Pooling::Mean | Pooling::PooledMean) => {
             return Err(backbone
                 .unfit("`pooling` = `mean`", "is for encoders, and this is a language model"));
         }

@@ -116,6 +116,7 @@ impl<'a> Card<'a> {
             report => Serde(report),
             head => report.saved_parameters.values().sum::<usize>(),
             head_file => HEAD_FILE,
+            classifier_pooling => info.and_then(Description::classifier_pooling),
             head_path => report.saved_parameters.keys().next().and_then(|name| Some(name.rsplit_once('.')?.0)),
             written_by => format!("lrvd {}, `{}`", env!("CARGO_PKG_VERSION"), self.command),
             measured => self.measured(),

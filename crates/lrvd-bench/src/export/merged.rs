@@ -173,9 +173,7 @@ impl<'a> Plan<'a> {
             tensors.remove(LM_HEAD);
         }
         if let Architecture::Deberta(config) = architecture {
-            let head = config.family.head().into_iter();
-            let head =
-                head.flat_map(|path| ["weight", "bias"].map(|part| format!("{path}.{part}")));
+            let head = config.family.head_parameters().into_iter();
             let absent: Vec<String> = head.filter(|name| !tensors.contains_key(name)).collect();
             if !absent.is_empty() {
                 return Err(no_head(store.path(), absent));
@@ -303,6 +301,9 @@ fn config(backbone: &Backbone, info: Option<&Description>, untied: bool) -> Resu
         Architecture::Deberta(config) => (config.family.architecture().to_owned(), true),
     };
     set("architectures", json!([architecture]));
+    if let Some(pooling) = info.and_then(Description::classifier_pooling) {
+        set("classifier_pooling", pooling.into());
+    }
     if untied {
         set("tie_word_embeddings", false.into());
     }

@@ -37,6 +37,12 @@ fn differences(info: Option<&Description>, to_peft: bool) -> Vec<String> {
         return Vec::new();
     };
     let mut found = Vec::new();
+    if let Some(pooling) = info.classifier_pooling().filter(|_| to_peft) {
+        found.push(format!(
+            "the head reads what `classifier_pooling=\"{pooling}\"` of transformers says: other programs must load the base \
+             with it, as README.md shows"
+        ));
+    }
     if to_peft && info.pooling == Pooling::Mean {
         found.push(format!(
             "the head reads the mean over all tokens, which no classifier of transformers does: PEFT loads the encoder \

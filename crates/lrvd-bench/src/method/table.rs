@@ -352,6 +352,7 @@ impl MethodName {
     pub(crate) fn pooling(self, config: &Config) -> Pooling {
         match config.pooling {
             Pooling::First if !self.can().steps => Pooling::FirstToken,
+            Pooling::PooledMean if !self.can().steps => Pooling::Mean,
             pooling => pooling,
         }
     }

@@ -36,7 +36,7 @@ pub(crate) struct TrainArguments {
     pub(crate) examples: ExampleArguments,
     /// Pretrained model: a folder, a `.gguf` file or `owner/name`.
     ///
-    /// `owner/name` is a repository on the Hugging Face Hub. DeBERTa-v2 or -v3, BERT, RoBERTa, XLM-RoBERTa, Llama, Mistral, Qwen2, Qwen2.5 or Qwen3 in Hugging Face's layout; only a
+    /// `owner/name` is a repository on the Hugging Face Hub. DeBERTa-v2 or -v3, BERT, RoBERTa, XLM-RoBERTa, DistilBERT, MPNet, ModernBERT, Llama, Mistral, Qwen2, Qwen2.5 or Qwen3 in Hugging Face's layout; only a
     /// language model may be a `.gguf` file.
     #[arg(long, value_name = "DIR|GGUF|HUB-ID", help_heading = heading::MODEL)]
     pub(crate) model: String,
