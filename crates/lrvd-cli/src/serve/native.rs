@@ -102,25 +102,19 @@ struct Item {
     choices: Option<Vec<String>>,
 }
 
-impl From<Item> for data::Input {
-    fn from(Item { text, pair, choices }: Item) -> Self {
-        // As the choices of a table.
-        let trimmed = |choice: String| choice.trim().to_owned();
-        let choices = choices.unwrap_or_default().into_iter().map(trimmed).collect();
-        Self { pair, choices, ..Self::text(text) }
-    }
-}
-
 impl ClassifyRequest {
     /// Inputs for the model of `card`.
     fn inputs(self, card: &ClassifierCard) -> Result<Vec<data::Input>, Problem> {
         let Self { text, pair, choices, inputs, .. } = self;
         let is_listed = inputs.is_some();
         let inputs: Vec<data::Input> = match (text, inputs) {
-            (Some(text), None) => vec![Item { text, pair, choices }.into()],
+            (Some(text), None) => vec![input(text, pair, choices)],
             (None, Some(_)) if pair.is_some() => return Err(clash("pair", "inputs")),
             (None, Some(_)) if choices.is_some() => return Err(clash("choices", "inputs")),
-            (None, Some(items)) => items.into_iter().map(|Object(item)| item.into()).collect(),
+            (None, Some(items)) => {
+                let item = |Object(Item { text, pair, choices })| input(text, pair, choices);
+                items.into_iter().map(item).collect()
+            }
             (Some(_), Some(_)) => return Err(clash("text", "inputs")),
             (None, None) => Vec::new(),
         };
@@ -137,6 +131,12 @@ impl ClassifyRequest {
         }
         Ok(inputs)
     }
+}
+
+fn input(text: String, pair: Option<String>, choices: Option<Vec<String>>) -> data::Input {
+    // As the choices of a table.
+    let choices = choices.iter().flatten().map(|choice| choice.trim().to_owned()).collect();
+    data::Input { pair, choices, ..data::Input::text(text) }
 }
 
 /// Rejects an input of another form than those that the model of `card` was trained on; `place` gives the field of a part.
