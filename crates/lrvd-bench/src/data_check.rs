@@ -1,6 +1,8 @@
 //! A report on data before anything is trained: rows, classes, lengths, duplicates, and the first examples as a model
 //! reads them.
 
+mod repeats;
+
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
@@ -18,7 +20,11 @@ use crate::error::Result;
 use crate::language::{EncodedText, LanguageReader};
 use crate::settings::{Config, Layers, ModelFacts};
 
+pub use repeats::{Repeat, RepeatKind, repeats, write_clean};
+
 const SHOWN: usize = 3;
+/// A class with fewer training rows is rare.
+const RARE: usize = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct LengthStats {
@@ -55,7 +61,9 @@ impl LengthStats {
 /// splits      name, rows, characters, tokens (before anything is cut), truncated (rows that are longer than max_length),
 ///             repeated (rows whose texts have occurred before in the split), seen_in_training (of the validation split); and
 ///               types (of typed questions, rows of each)
-///               classes (rows of each, in class order), scores (least, mean, most), empty         of labelled rows
+///               classes (rows of each, in class order), scores (least, mean, most), empty, contradicted (rows whose texts another
+///               row of either split has with another label)                                       of labelled rows
+/// rare        classes with fewer than 8 training rows                                             of labelled rows
 ///               learnt (tokens of a row), dropped (rows with nothing left to learn once cut)      of texts
 /// examples    the first rows, of typed questions the first of each type, as the model reads them if there is one: input and label, or pieces with whether they are learnt
 /// ```
@@ -144,10 +152,20 @@ fn labelled(mut data: Dataset, model: Option<&Opened>, config: &Config) -> Resul
     };
     let wording = layout.as_ref().filter(|_| !types);
     let wording = wording.and_then(|layout| layout.wording(&goal.answers, data.pairs()));
+    let contradicted: BTreeSet<(String, usize)> = repeats(&data)
+        .into_iter()
+        .filter(|row| row.kind == RepeatKind::Contradiction)
+        .map(|row| (row.file, row.at.number()))
+        .collect();
     let counted = |split: &Split| {
         let lengths = reader.as_ref().map(|(reader, _)| {
             split.examples.iter().map(|example| reader.measure(&example.input)).collect()
         });
+        let is_contradicted = |example: &&Example| {
+            let file = example.place.file.display().to_string();
+            contradicted.contains(&(file, example.place.at.number()))
+        };
+        let contradicted = split.examples.iter().filter(is_contradicted).count();
         let mut classes: Vec<(String, usize)> =
             listed.iter().map(|class| (class.clone(), 0)).collect();
         for example in &split.examples {
@@ -168,7 +186,12 @@ fn labelled(mut data: Dataset, model: Option<&Opened>, config: &Config) -> Resul
         let is_empty = |example: &&Example| example.input.text.trim().is_empty();
         let empty = split.examples.iter().filter(is_empty).count();
         let scores = scores(&split.examples);
-        let mut report = json!({ "classes": classes, "scores": scores, "empty": empty });
+        let mut report = json!({
+            "classes": classes,
+            "scores": scores,
+            "empty": empty,
+            "contradicted": contradicted,
+        });
         if let Some(types) = types {
             report["types"] = json!(types);
         }
@@ -210,6 +233,7 @@ fn labelled(mut data: Dataset, model: Option<&Opened>, config: &Config) -> Resul
         "regression": goal.answers == AnswerSpace::Score,
         "pairs": data.pairs(),
         "wording": wording.as_ref().map(Wording::describe),
+        "rare": rare(&data.train.examples, listed),
         "splits": splits([&data.train, &data.validation], counted)?,
         "examples": first(&data.train.examples).map(shown).collect::<Result<Vec<_>>>()?,
     }))
@@ -219,6 +243,20 @@ fn labelled(mut data: Dataset, model: Option<&Opened>, config: &Config) -> Resul
 fn first(examples: &[Example]) -> impl Iterator<Item = &Example> {
     let kinds = [None].into_iter().chain(QuestionKind::ALL.map(Some));
     kinds.flat_map(|kind| examples.iter().filter(move |e| e.input.kind == kind).take(SHOWN))
+}
+
+/// Classes with some training rows and fewer than [`RARE`], with their number.
+fn rare(train: &[Example], classes: &[String]) -> Vec<(String, usize)> {
+    let mut rows = vec![0; classes.len()];
+    for example in train {
+        let own = match &example.label {
+            Label::Set(labels) => labels.clone(),
+            label => label.class().into_iter().collect(),
+        };
+        own.into_iter().filter(|&id| id < classes.len()).for_each(|id| rows[id] += 1);
+    }
+    let all = classes.iter().cloned().zip(rows);
+    all.filter(|(_, rows)| (1..RARE).contains(rows)).collect()
 }
 
 fn scores(examples: &[Example]) -> Option<[f64; 3]> {

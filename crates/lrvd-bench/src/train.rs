@@ -1,5 +1,7 @@
 //! Training into a folder: classes, scores, questions with choices, texts.
 
+mod suspects;
+
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
@@ -34,6 +36,8 @@ use crate::unused::Unused;
 
 /// Most steps of a run, as the setting `steps` has it.
 const MAX_STEPS: f64 = 1e9;
+
+pub use suspects::cross_fitted_suspects;
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct TrainOptions {

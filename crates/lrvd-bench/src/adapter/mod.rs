@@ -40,7 +40,8 @@ pub use prune::{PairedMeasure, Pruned, PrunedModule};
 pub(crate) use saved::no_head;
 pub use saved::{RowAnswer, SavedClassifier, Withheld};
 pub use seen::{RowUse, SeenRows};
-pub use wrong::{Wrong, WrongRow};
+pub(crate) use wrong::suspects;
+pub use wrong::{Suspects, Wrong, WrongRow};
 
 const PEFT_CONFIG: &str = "adapter_config.json";
 /// Classifier of an adapter of an encoder alone, under its names in the whole model.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use lrvd_core::metrics::argmax_rows;
 use serde::Serialize;
 
@@ -13,15 +13,15 @@ use crate::error::Result;
 
 /// A row that is answered wrong, with the columns that are carried to it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct WrongRow<'a> {
-    pub id: &'a str,
+pub struct WrongRow {
+    pub id: String,
     #[serde(flatten)]
     pub at: At,
     #[serde(flatten)]
     pub kept: KeptCells,
-    pub text: &'a str,
+    pub text: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub pair: Option<&'a str>,
+    pub pair: Option<String>,
     #[serde(flatten)]
     pub wrong: Wrong,
 }
@@ -62,7 +62,7 @@ impl Wrong {
     }
 }
 
-impl WrongRow<'_> {
+impl WrongRow {
     /// Keys of such rows.
     pub const KEYS: &'static [&'static str] = &[
         "id",
@@ -93,12 +93,12 @@ impl WrongRow<'_> {
 impl Evaluation {
     /// The `examples` of this evaluation that the answers of `draws` draws have wrong, and of numbers all, with what is `kept` of
     /// their lines or rows. Soft labels are right with the class of the largest share.
-    pub fn wrong<'e>(
+    pub fn wrong(
         &self,
-        examples: &'e [Example],
+        examples: &[Example],
         draws: usize,
         kept: &BTreeMap<usize, KeptCells>,
-    ) -> Result<Vec<WrongRow<'e>>> {
+    ) -> Result<Vec<WrongRow>> {
         let scored = self.scored.get(&(draws as u32));
         let scored = scored.with_context(|| format!("no answers of {draws} draws"))?;
         let (width, answers) = (self.task.labels, &self.task.goal.answers);
@@ -109,18 +109,80 @@ impl Evaluation {
             let Some(wrong) = wrong(example, outputs, answers, &names, &thresholds)? else {
                 continue;
             };
-            let (At::Line(number) | At::Row(number)) = example.place.at;
             rows.push(WrongRow {
-                id: &example.id,
+                id: example.id.clone(),
                 at: example.place.at,
-                kept: kept.get(&number).cloned().unwrap_or_default(),
-                text: &example.input.text,
-                pair: example.input.pair.as_deref(),
+                kept: kept.get(&example.place.at.number()).cloned().unwrap_or_default(),
+                text: example.input.text.clone(),
+                pair: example.input.pair.clone(),
                 wrong,
             });
         }
         rows.sort_by(|a, b| b.wrong.confidence().total_cmp(&a.wrong.confidence()));
         Ok(rows)
+    }
+}
+
+/// Rows whose label is probably wrong.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Suspects {
+    pub rows: usize,
+    /// Rows that were answered by a model that has not seen them.
+    pub judged: usize,
+    /// Rows with a probability of the label below this are suspects.
+    pub below: f64,
+    /// The least probable label first.
+    pub suspects: Vec<WrongRow>,
+}
+
+/// The `judged` of so many `rows` whose label has a probability below `below`; `probabilities` are `[judged, classes]`.
+pub(crate) fn suspects(
+    judged: &[&Example],
+    probabilities: &[f64],
+    names: &[String],
+    below: f64,
+    rows: usize,
+) -> Result<Suspects> {
+    let width = names.len();
+    let answers = argmax_rows(probabilities, width)?;
+    let mut found: Vec<(f64, WrongRow)> = Vec::new();
+    for ((example, outputs), predicted) in judged.iter().zip(probabilities.chunks(width)).zip(answers) {
+        let Some(class) = example.label.class() else { continue };
+        let of_label = outputs[class];
+        if of_label >= below {
+            continue;
+        }
+        let wrong = Wrong::Class {
+            label: names[class].clone(),
+            predicted: names[predicted].clone(),
+            label_probability: of_label,
+            predicted_probability: outputs[predicted],
+        };
+        let row = WrongRow {
+            id: example.id.clone(),
+            at: example.place.at,
+            kept: KeptCells::default(),
+            text: example.input.text.clone(),
+            pair: example.input.pair.clone(),
+            wrong,
+        };
+        found.push((of_label, row));
+    }
+    found.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let suspects = found.into_iter().map(|(_, row)| row).collect();
+    Ok(Suspects { rows, judged: judged.len(), below, suspects })
+}
+
+impl Evaluation {
+    /// The `examples` of this evaluation to whose label the answers of `draws` draws give a probability below `below`.
+    pub fn suspects(&self, examples: &[Example], draws: usize, below: f64) -> Result<Suspects> {
+        let AnswerSpace::Classes { names } = &self.task.goal.answers else {
+            bail!("labels are judged of rows with one class; this model has other answers");
+        };
+        let scored = self.scored.get(&(draws as u32));
+        let scored = scored.with_context(|| format!("no answers of {draws} draws"))?;
+        let judged: Vec<&Example> = examples.iter().collect();
+        suspects(&judged, &scored.outputs, names, below, examples.len())
     }
 }
 
@@ -177,6 +239,33 @@ fn wrong(
 mod tests {
     use super::*;
     use crate::data::Input;
+
+    #[test]
+    fn suspects_are_rows_whose_label_is_improbable() {
+        let names = ["a", "b", "c"].map(String::from);
+        let row = |line, class| {
+            let place = crate::data::Place { file: std::path::Path::new("f").into(), at: At::Line(line) };
+            Example { id: line.to_string(), place, input: Input::text("t"), label: Label::Class(class) }
+        };
+        let rows = [row(2, 0), row(3, 1), row(4, 2), row(5, 0)];
+        let judged: Vec<&Example> = rows.iter().collect();
+        let outputs =
+            [0.09, 0.9, 0.01, 0.05, 0.9, 0.05, 0.5, 0.48, 0.02, 0.1, 0.7, 0.2];
+        let found = suspects(&judged, &outputs, &names, 0.1, 5).unwrap();
+        assert_eq!((found.rows, found.judged), (5, 4));
+        let shown: Vec<(&str, &Wrong)> =
+            found.suspects.iter().map(|row| (&*row.id, &row.wrong)).collect();
+        let class = |label: &str, predicted: &str, label_probability, predicted_probability| Wrong::Class {
+            label: label.to_owned(),
+            predicted: predicted.to_owned(),
+            label_probability,
+            predicted_probability,
+        };
+        assert_eq!(
+            shown,
+            [("4", &class("c", "a", 0.02, 0.5)), ("2", &class("a", "b", 0.09, 0.9))]
+        );
+    }
 
     #[test]
     fn a_row_is_wrong_by_its_class_its_labels_or_its_number() {

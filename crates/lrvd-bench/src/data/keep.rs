@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::TextColumns;
 use super::columns::ID;
-use super::table::{At, BadRow, Row, read};
+use super::table::{BadRow, Row, read};
 use crate::error::Result;
 use crate::text::{UnknownName, quoted};
 
@@ -116,8 +116,7 @@ pub fn kept_rows(
             Err(error) if BadRow::at(&error).is_some() => continue,
             row => row?,
         };
-        let (At::Line(number) | At::Row(number)) = row.place.at;
-        kept.insert(number, keep.of(&row, &columns.shown(true))?);
+        kept.insert(row.place.at.number(), keep.of(&row, &columns.shown(true))?);
     }
     Ok(kept)
 }

@@ -227,6 +227,7 @@ pub struct MethodName {
 impl MethodName {
     pub const LORA: Self = Self::known("lora");
     pub const ADALORA: Self = Self::known("adalora");
+    pub const LINEAR: Self = Self::known("linear");
     pub const BAYES_LORA: Self = Self::known("bayeslora");
 
     /// The methods of the paper's first table, as it orders them.

@@ -1,26 +1,34 @@
 //! `lrvd data`, and the examples that `lrvd train` is given.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 
-use anyhow::anyhow;
-use clap::{Args, Subcommand};
-use lrvd_bench::adapter::named_at;
-use lrvd_bench::answers::{QuestionKind, Readout};
-use lrvd_bench::data::{
-    Data, NamedColumns, NamedTexts, OnError, OwnFiles, ReadOptions, Validation, load,
+use anyhow::{Context as _, anyhow, bail};
+use clap::{ArgGroup, Args, Subcommand};
+use lrvd_bench::adapter::{
+    OpenOptions, SavedClassifier, Suspects, Wrong, WrongRow, evaluate, named_at,
 };
-use lrvd_bench::data_check::{LengthStats, check_data};
+use lrvd_bench::answers::{AnswerSpace, QuestionKind, Readout};
+use lrvd_bench::data::{
+    At, Data, NamedColumns, NamedTexts, OnError, OwnFiles, ReadOptions, Validation, load,
+};
+use lrvd_bench::data_check::{LengthStats, Repeat, check_data, repeats, write_clean};
+use lrvd_bench::method::MethodName;
+use lrvd_bench::progress::Event;
 use lrvd_bench::settings::{Layers, Training};
 use lrvd_bench::task::Task;
-use lrvd_bench::{Result, Unused};
+use lrvd_bench::{Result, TrainOptions, Unused, cross_fitted_suspects};
+use lrvd_burn::train::DrawPolicy;
 use serde_json::Value;
 
-use super::table::{count, table};
+use super::abstain::check_unseen;
+use super::eval::OwnRows;
+use super::table::{count, table, words};
 use super::{Outcome, help};
-use crate::args::{self, heading};
+use crate::args::{self, DeviceArgument, InputColumns, heading};
 use crate::exit::ExitStatus;
 use crate::printer::Printer;
-use crate::rows::Row;
+use crate::rows::{Row, new_file, push};
 
 /// Examples for training and evaluation.
 #[derive(Clone, Debug, Args)]
@@ -144,6 +152,9 @@ pub(crate) enum DataCommand {
     /// Read the data as training would, and describe them.
     #[command(after_long_help = help::text(include_str!("help/data-check.txt")))]
     Check(Box<CheckArguments>),
+    /// List rows whose label is probably wrong.
+    #[command(after_long_help = help::text(include_str!("help/data-suspects.txt")))]
+    Suspects(Box<SuspectArguments>),
     /// Describe the files and columns that are read, and what each trains.
     #[command(after_help = help::text(include_str!("help/data-formats.txt")))]
     Formats,
@@ -154,6 +165,7 @@ const FORMATS: &str = include_str!("formats.txt");
 
 /// Options of `lrvd data check`.
 #[derive(Debug, Args)]
+#[command(group(ArgGroup::new("written").multiple(true)))]
 pub(crate) struct CheckArguments {
     #[command(flatten)]
     pub(crate) examples: ExampleArguments,
@@ -170,6 +182,58 @@ pub(crate) struct CheckArguments {
     /// The default is 1024 for texts of a language model, and 512 for typed questions, or fewer if the model has fewer positions.
     #[arg(long, value_name = "N", value_parser = args::count(), allow_negative_numbers = true, help_heading = heading::MODEL)]
     pub(crate) max_length: Option<usize>,
+    /// File for the rows whose texts occur more than once: `.csv`, `.jsonl` or `.parquet`.
+    ///
+    /// Rows with the same texts have one number in `group`. `kind` is `first` or `duplicate`, or `contradiction` where labels
+    /// differ.
+    #[arg(long, value_name = "FILE", group = "written", help_heading = heading::OUTPUT, hide_short_help = true)]
+    pub(crate) repeats: Option<PathBuf>,
+    /// File for the training rows without duplicates behind the first, contradictions and rows that cannot be used.
+    ///
+    /// It has all columns, as `.csv`, `.jsonl` or `.parquet`.
+    #[arg(long, value_name = "FILE", group = "written", requires = "train", help_heading = heading::OUTPUT, hide_short_help = true)]
+    pub(crate) clean: Option<PathBuf>,
+    /// Replace files that exist.
+    #[arg(long, requires = "written", help_heading = heading::OUTPUT, hide_short_help = true)]
+    pub(crate) force: bool,
+}
+
+/// Options of `lrvd data suspects`.
+#[derive(Debug, Args)]
+pub(crate) struct SuspectArguments {
+    #[command(flatten)]
+    pub(crate) examples: ExampleArguments,
+    /// Encoder on whose frozen features regressions are fitted, each of which answers rows that it has not seen.
+    ///
+    /// A folder or `owner/name`, a repository on the Hugging Face Hub.
+    #[arg(long, value_name = "DIR|HUB-ID", required_unless_present = "adapter", help_heading = heading::MODEL)]
+    pub(crate) model: Option<String>,
+    /// Revision of the repository: a branch, a tag or a commit [default: main].
+    #[arg(long, value_name = "REVISION", requires = "model", help_heading = heading::MODEL, hide_short_help = true)]
+    pub(crate) revision: Option<String>,
+    /// Trained classifier that answers the rows instead; rows that it has used are an error.
+    #[arg(long, value_name = "DIR", conflicts_with = "model", help_heading = heading::MODEL)]
+    pub(crate) adapter: Option<PathBuf>,
+    /// Leave out rows that the run of `--adapter` has used, which are an error otherwise.
+    #[arg(long, requires = "adapter", help_heading = heading::MODEL)]
+    pub(crate) skip_seen: bool,
+    /// Longest input in tokens [default: 128, or the adapter's].
+    #[arg(long, value_name = "N", value_parser = args::count(), allow_negative_numbers = true, help_heading = heading::MODEL, hide_short_help = true)]
+    pub(crate) max_length: Option<usize>,
+    #[command(flatten)]
+    pub(crate) device: DeviceArgument,
+    /// Largest probability of the label, exclusive, with which a row is listed.
+    #[arg(long, value_name = "P", default_value = "0.1", value_parser = args::share, allow_negative_numbers = true, help_heading = heading::ANSWERS)]
+    pub(crate) below: f64,
+    /// Seed of the folds.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = args::seed(), allow_negative_numbers = true, conflicts_with = "adapter", help_heading = heading::ANSWERS)]
+    pub(crate) seed: u64,
+    /// File for the rows, `.csv`, `.jsonl` or `.parquet`, in place of standard output.
+    #[arg(long, value_name = "FILE", help_heading = heading::OUTPUT)]
+    pub(crate) out: Option<PathBuf>,
+    /// Replace the file of `--out` if it exists.
+    #[arg(long, requires = "out", help_heading = heading::OUTPUT)]
+    pub(crate) force: bool,
 }
 
 /// Share of the training rows that is measured on by default.
@@ -246,8 +310,9 @@ pub(super) fn set_wording(settings: &mut Layers, options: &ExampleArguments) -> 
 
 /// Reads the data and describes them.
 pub(super) fn run(command: DataCommand, printer: Printer) -> Outcome {
-    let CheckArguments { examples, model, max_length, revision } = match command {
+    let CheckArguments { examples, model, max_length, revision, repeats, clean, force } = match command {
         DataCommand::Check(arguments) => *arguments,
+        DataCommand::Suspects(arguments) => return suspects(*arguments, printer),
         DataCommand::Formats => {
             printer.data(FORMATS.trim_end())?;
             return Ok(ExitStatus::Done);
@@ -271,6 +336,7 @@ pub(super) fn run(command: DataCommand, printer: Printer) -> Outcome {
     printer.notes(notes);
     printer.notes(&unused.notes(examples.strict && data.is_ok())?);
     let data = data?;
+    write_repeats(&data, repeats.as_deref(), clean.as_deref(), force, printer)?;
     let mut settings = Layers::new(Some(data.training()), None, None)?;
     if let Some(length) = max_length {
         settings.set("max_length", length as i64)?;
@@ -278,6 +344,7 @@ pub(super) fn run(command: DataCommand, printer: Printer) -> Outcome {
     set_wording(&mut settings, &examples)?;
     let mut report = check_data(data, model.as_deref(), settings)?;
     report["model_note"].as_str().into_iter().for_each(|note| printer.note(note));
+    printer.notes(&rare(&report));
     if unused.rows() == 0 {
         printer.report_rows("data check", &report, splits, text)?;
         return Ok(ExitStatus::Done);
@@ -289,6 +356,205 @@ pub(super) fn run(command: DataCommand, printer: Printer) -> Outcome {
         unused.rows()
     ));
     Ok(ExitStatus::CheckFailed)
+}
+
+/// Names of rare classes that a note lists.
+const FEW_NAMES: usize = 10;
+
+/// A note on classes with few training rows.
+fn rare(report: &Value) -> Option<String> {
+    let rare = report["rare"].as_array().filter(|rare| !rare.is_empty())?;
+    let named = |class: &Value| Some(format!("`{}` ({})", class[0].as_str()?, class[1]));
+    let mut names: Vec<String> = rare.iter().filter_map(named).take(FEW_NAMES).collect();
+    if rare.len() > names.len() {
+        names.push(format!("and {} more", rare.len() - names.len()));
+    }
+    Some(format!(
+        "fewer than 8 training rows, so that few answers of the class will be right: {}",
+        names.join(", ")
+    ))
+}
+
+/// Writes the rows whose texts occur more than once, and the training rows without them.
+fn write_repeats(
+    data: &Data,
+    list: Option<&Path>,
+    clean: Option<&Path>,
+    force: bool,
+    printer: Printer,
+) -> Result<()> {
+    if list.is_none() && clean.is_none() {
+        return Ok(());
+    }
+    let data = match data {
+        Data::Labelled(data)
+            if !matches!(
+                data.kind.goal.answers,
+                AnswerSpace::Questions { .. } | AnswerSpace::Question { .. }
+            ) =>
+        {
+            data
+        }
+        _ => bail!("`--repeats` and `--clean` are for texts with labels, numbers or choices"),
+    };
+    let found = repeats(data);
+    if let Some(path) = list {
+        let mut file = new_file(path, force)?;
+        file.start_with(Repeat::KEYS.iter().copied());
+        for row in &found {
+            push(&mut file, &Row::new(row)?)?;
+        }
+        file.finish()?;
+        printer.note(&format!("{} rows whose texts occur more than once: {}", found.len(), path.display()));
+    }
+    if let Some(path) = clean {
+        let (written, left_out) = write_clean(data, &found, new_file(path, force)?)?;
+        printer.note(&format!("{written} rows, {left_out} left out: {}", path.display()));
+    }
+    Ok(())
+}
+
+/// Lists rows whose label is probably wrong.
+fn suspects(arguments: SuspectArguments, printer: Printer) -> Outcome {
+    let file = arguments.out.as_deref().map(|path| new_file(path, arguments.force)).transpose()?;
+    if file.is_some() && printer.named.is_some() {
+        bail!("`--out` writes the format that its name ends in: leave out `--format`");
+    }
+    let found = match &arguments.adapter {
+        Some(dir) => answered(&arguments, dir, printer)?,
+        None => cross_fitted(&arguments, printer)?,
+    };
+    if found.judged < found.rows {
+        printer.note(&format!(
+            "{} of {} rows are not judged: the only row of a class is in every fit",
+            found.rows - found.judged,
+            found.rows
+        ));
+    }
+    let Some(mut file) = file else {
+        let rows = |found: &Suspects| Row::each(&found.suspects);
+        printer.report_rows("data suspects", &found, rows, listed)?;
+        return Ok(ExitStatus::Done);
+    };
+    if found.suspects.is_empty() {
+        file.start_with(["id", "text", "label", "predicted", "label_probability"]);
+    }
+    for row in &found.suspects {
+        push(&mut file, &Row::new(row)?)?;
+    }
+    let note = format!(
+        "{} of {} rows have a label with a probability below {}: {}",
+        found.suspects.len(),
+        found.judged,
+        found.below,
+        file.path().display()
+    );
+    file.finish()?;
+    printer.note(&note);
+    Ok(ExitStatus::Done)
+}
+
+/// Suspects by regressions on frozen features, each of rows that it has not seen.
+fn cross_fitted(arguments: &SuspectArguments, printer: Printer) -> Result<Suspects> {
+    let data = read(&arguments.examples)?;
+    if let Data::Labelled(data) = &data {
+        printer.notes(&data.notes);
+    }
+    let mut settings = Layers::new(Some(data.training()), None, None)?;
+    if let Some(length) = arguments.max_length {
+        settings.set("max_length", length as i64)?;
+    }
+    let model = arguments.model.as_deref().context("pass --model or --adapter")?;
+    let options = TrainOptions {
+        model: named_at(model, arguments.revision.as_deref())?,
+        method: MethodName::LINEAR,
+        target_rank: None,
+        settings,
+        epochs: None,
+        seed: arguments.seed,
+        device: arguments.device.name(printer),
+        out: PathBuf::new(),
+        resume: false,
+        baseline: false,
+        strict: arguments.examples.strict,
+    };
+    let stop = AtomicBool::new(false);
+    cross_fitted_suspects(&options, data, arguments.below, &stop, &mut |event| {
+        if let Event::Note(note) = event {
+            printer.note(note);
+        }
+    })
+}
+
+/// Suspects by a trained classifier, of rows that it has not used.
+fn answered(arguments: &SuspectArguments, dir: &Path, printer: Printer) -> Result<Suspects> {
+    let given = &arguments.examples;
+    let is_other = given.validation.is_some()
+        || given.validation_split.is_some()
+        || given.regression
+        || given.multi_label.is_some()
+        || given.template.is_some()
+        || given.instructions.is_some()
+        || given.readout.is_some()
+        || given.task.is_some()
+        || [&given.labels, &given.label_columns, &given.answers].iter().any(|names| !names.is_empty());
+    if is_other {
+        bail!("`--adapter` has the labels and questions of its training: leave out their options");
+    }
+    let options = OpenOptions { strict: given.strict, max_length: arguments.max_length, ..OpenOptions::default() };
+    let device = arguments.device.open(printer)?;
+    let classifier = SavedClassifier::load(dir, &options, DrawPolicy::default(), &device)?;
+    printer.notes(&classifier.warnings);
+    let columns = InputColumns {
+        text_column: given.text_column.clone(),
+        pair_column: given.pair_column.clone(),
+        choice_columns: given.choice_columns.clone(),
+    };
+    let own = OwnRows {
+        columns: &columns,
+        label: given.label_column.as_ref(),
+        reading: &given.reading,
+        strict: given.strict,
+    };
+    let file = given.train.as_deref().context("pass --train")?;
+    let mut rows = own.read(&classifier, file, printer)?;
+    check_unseen(&classifier, &mut rows, arguments.skip_seen, printer)?;
+    let evaluation = evaluate(&classifier, &rows.examples, 0, classifier.info.run.seed)?;
+    printer.notes(evaluation.notes());
+    evaluation.suspects(&rows.examples, 0, arguments.below)
+}
+
+/// Letters of a text that the table shows.
+const SHOWN: usize = 60;
+
+fn listed(found: &Suspects) -> String {
+    let row = |row: &WrongRow| {
+        let Wrong::Class { label, predicted, label_probability, predicted_probability } = &row.wrong
+        else {
+            return Vec::new();
+        };
+        let place = match row.at {
+            At::Line(line) => format!("line {line}"),
+            At::Row(row) => format!("row {row}"),
+        };
+        let mut text: String = row.text.split_whitespace().collect::<Vec<_>>().join(" ");
+        if text.chars().count() > SHOWN {
+            text = text.chars().take(SHOWN - 1).chain(['…']).collect();
+        }
+        let of = |p: &f64| format!("{:.1} %", 100.0 * p);
+        vec![place, label.clone(), of(label_probability), predicted.clone(), of(predicted_probability), text]
+    };
+    let summary = format!(
+        "{} of {} rows have a label with a probability below {}",
+        found.suspects.len(),
+        found.judged,
+        found.below
+    );
+    if found.suspects.is_empty() {
+        return summary;
+    }
+    let header = ["row", "label", "probability", "answered", "probability", "text"];
+    format!("{}\n\n{summary}", words(&header, found.suspects.iter().map(row).collect()))
 }
 
 /// A row for each split.
@@ -362,6 +628,9 @@ fn text(report: &Value) -> String {
     row("without a learnt token, left out", &|split| number(&split["dropped"]));
     row("empty", &|split| number(&split["empty"]));
     row("duplicates", &|split| number(&split["repeated"]));
+    row("same text, other label", &|split| {
+        number(&split["contradicted"]).filter(|_| splits.iter().any(|s| s["contradicted"] != 0))
+    });
     row("also in training", &|split| {
         number(&split["seen_in_training"]).filter(|_| split["name"] == "validation")
     });

@@ -156,7 +156,7 @@ pub(super) fn run(command: EvalCommand, printer: Printer) -> Outcome {
 /// Writes the rows that are answered wrong.
 fn write_errors(
     mut file: RowFile,
-    wrong: &[WrongRow<'_>],
+    wrong: &[WrongRow],
     answers: &AnswerSpace,
     printer: Printer,
 ) -> Result<()> {

@@ -240,6 +240,13 @@ pub enum At {
 }
 
 impl At {
+    /// The number of the line or the row.
+    pub const fn number(self) -> usize {
+        match self {
+            Self::Line(number) | Self::Row(number) => number,
+        }
+    }
+
     pub(crate) const fn line(self) -> Option<usize> {
         match self {
             Self::Line(number) => Some(number),
