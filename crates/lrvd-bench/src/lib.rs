@@ -56,7 +56,10 @@ pub use lrvd_models::Error as ModelsError;
 pub use memory::PlannedMemory;
 pub use report::Verdict;
 pub use text::{UnknownName, decimals, grouped, percent, printable, printable_json};
-pub use train::{PlannedSetting, TrainOptions, TrainOutcome, TrainPlan, cross_fitted_suspects, plan_training, train};
+pub use train::{
+    PlannedSetting, TrainOptions, TrainOutcome, TrainPlan, cross_fitted_suspects, plan_training,
+    train,
+};
 pub use unused::Unused;
 
 pub mod progress {

@@ -146,7 +146,9 @@ pub(crate) fn suspects(
     let width = names.len();
     let answers = argmax_rows(probabilities, width)?;
     let mut found: Vec<(f64, WrongRow)> = Vec::new();
-    for ((example, outputs), predicted) in judged.iter().zip(probabilities.chunks(width)).zip(answers) {
+    for ((example, outputs), predicted) in
+        judged.iter().zip(probabilities.chunks(width)).zip(answers)
+    {
         let Some(class) = example.label.class() else { continue };
         let of_label = outputs[class];
         if of_label >= below {
@@ -244,27 +246,30 @@ mod tests {
     fn suspects_are_rows_whose_label_is_improbable() {
         let names = ["a", "b", "c"].map(String::from);
         let row = |line, class| {
-            let place = crate::data::Place { file: std::path::Path::new("f").into(), at: At::Line(line) };
-            Example { id: line.to_string(), place, input: Input::text("t"), label: Label::Class(class) }
+            let place =
+                crate::data::Place { file: std::path::Path::new("f").into(), at: At::Line(line) };
+            Example {
+                id: line.to_string(),
+                place,
+                input: Input::text("t"),
+                label: Label::Class(class),
+            }
         };
         let rows = [row(2, 0), row(3, 1), row(4, 2), row(5, 0)];
         let judged: Vec<&Example> = rows.iter().collect();
-        let outputs =
-            [0.09, 0.9, 0.01, 0.05, 0.9, 0.05, 0.5, 0.48, 0.02, 0.1, 0.7, 0.2];
+        let outputs = [0.09, 0.9, 0.01, 0.05, 0.9, 0.05, 0.5, 0.48, 0.02, 0.1, 0.7, 0.2];
         let found = suspects(&judged, &outputs, &names, 0.1, 5).unwrap();
         assert_eq!((found.rows, found.judged), (5, 4));
         let shown: Vec<(&str, &Wrong)> =
             found.suspects.iter().map(|row| (&*row.id, &row.wrong)).collect();
-        let class = |label: &str, predicted: &str, label_probability, predicted_probability| Wrong::Class {
-            label: label.to_owned(),
-            predicted: predicted.to_owned(),
-            label_probability,
-            predicted_probability,
-        };
-        assert_eq!(
-            shown,
-            [("4", &class("c", "a", 0.02, 0.5)), ("2", &class("a", "b", 0.09, 0.9))]
-        );
+        let class =
+            |label: &str, predicted: &str, label_probability, predicted_probability| Wrong::Class {
+                label: label.to_owned(),
+                predicted: predicted.to_owned(),
+                label_probability,
+                predicted_probability,
+            };
+        assert_eq!(shown, [("4", &class("c", "a", 0.02, 0.5)), ("2", &class("a", "b", 0.09, 0.9))]);
     }
 
     #[test]

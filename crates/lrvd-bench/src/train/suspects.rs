@@ -34,7 +34,9 @@ pub fn cross_fitted_suspects(
         bail!("rows of texts have no labels that could be wrong");
     };
     let AnswerSpace::Classes { names } = &data.kind.goal.answers else {
-        bail!("labels are judged of rows with one class; these have several labels, numbers, choices or typed questions");
+        bail!(
+            "labels are judged of rows with one class; these have several labels, numbers, choices or typed questions"
+        );
     };
     let names = names.clone();
     let mut examples = std::mem::take(&mut data.validation.examples);
@@ -46,12 +48,7 @@ pub fn cross_fitted_suspects(
     let head = (backbone.embedding_pooling()?, &Head::New);
     let precision = backbone.stored_as(settings.experiment.base_precision)?;
     let (model, _) = load_model(&backbone, &task, head, false, options.seed, &device, precision)?;
-    let run = run::Run::new(
-        settings.start(&backbone, &task, &device),
-        stop,
-        String::new(),
-        (1, 1),
-    );
+    let run = run::Run::new(settings.start(&backbone, &task, &device), stop, String::new(), (1, 1));
     let fitted = run.watched(sink, examples.len(), |context| {
         let rows = rows(&model, &context.inputs(&context.examples(&task.train)))?;
         let found = Regression::fit(&rows, options.seed, &host(device.clone()), context.watch)?;

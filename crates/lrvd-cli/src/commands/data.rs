@@ -310,14 +310,15 @@ pub(super) fn set_wording(settings: &mut Layers, options: &ExampleArguments) -> 
 
 /// Reads the data and describes them.
 pub(super) fn run(command: DataCommand, printer: Printer) -> Outcome {
-    let CheckArguments { examples, model, max_length, revision, repeats, clean, force } = match command {
-        DataCommand::Check(arguments) => *arguments,
-        DataCommand::Suspects(arguments) => return suspects(*arguments, printer),
-        DataCommand::Formats => {
-            printer.data(FORMATS.trim_end())?;
-            return Ok(ExitStatus::Done);
-        }
-    };
+    let CheckArguments { examples, model, max_length, revision, repeats, clean, force } =
+        match command {
+            DataCommand::Check(arguments) => *arguments,
+            DataCommand::Suspects(arguments) => return suspects(*arguments, printer),
+            DataCommand::Formats => {
+                printer.data(FORMATS.trim_end())?;
+                return Ok(ExitStatus::Done);
+            }
+        };
     let model = model.map(|model| named_at(&model, revision.as_deref())).transpose()?;
     let mut unused = Unused::default();
     let data = match named(&examples)? {
@@ -405,7 +406,11 @@ fn write_repeats(
             push(&mut file, &Row::new(row)?)?;
         }
         file.finish()?;
-        printer.note(&format!("{} rows whose texts occur more than once: {}", found.len(), path.display()));
+        printer.note(&format!(
+            "{} rows whose texts occur more than once: {}",
+            found.len(),
+            path.display()
+        ));
     }
     if let Some(path) = clean {
         let (written, left_out) = write_clean(data, &found, new_file(path, force)?)?;
@@ -497,11 +502,17 @@ fn answered(arguments: &SuspectArguments, dir: &Path, printer: Printer) -> Resul
         || given.instructions.is_some()
         || given.readout.is_some()
         || given.task.is_some()
-        || [&given.labels, &given.label_columns, &given.answers].iter().any(|names| !names.is_empty());
+        || [&given.labels, &given.label_columns, &given.answers]
+            .iter()
+            .any(|names| !names.is_empty());
     if is_other {
         bail!("`--adapter` has the labels and questions of its training: leave out their options");
     }
-    let options = OpenOptions { strict: given.strict, max_length: arguments.max_length, ..OpenOptions::default() };
+    let options = OpenOptions {
+        strict: given.strict,
+        max_length: arguments.max_length,
+        ..OpenOptions::default()
+    };
     let device = arguments.device.open(printer)?;
     let classifier = SavedClassifier::load(dir, &options, DrawPolicy::default(), &device)?;
     printer.notes(&classifier.warnings);
@@ -529,7 +540,8 @@ const SHOWN: usize = 60;
 
 fn listed(found: &Suspects) -> String {
     let row = |row: &WrongRow| {
-        let Wrong::Class { label, predicted, label_probability, predicted_probability } = &row.wrong
+        let Wrong::Class { label, predicted, label_probability, predicted_probability } =
+            &row.wrong
         else {
             return Vec::new();
         };
@@ -542,7 +554,14 @@ fn listed(found: &Suspects) -> String {
             text = text.chars().take(SHOWN - 1).chain(['…']).collect();
         }
         let of = |p: &f64| format!("{:.1} %", 100.0 * p);
-        vec![place, label.clone(), of(label_probability), predicted.clone(), of(predicted_probability), text]
+        vec![
+            place,
+            label.clone(),
+            of(label_probability),
+            predicted.clone(),
+            of(predicted_probability),
+            text,
+        ]
     };
     let summary = format!(
         "{} of {} rows have a label with a probability below {}",
