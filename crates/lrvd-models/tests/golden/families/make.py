@@ -422,10 +422,10 @@ adapter("peft/distilbert_lora", PEFT_DISTIL, T.DistilBertForSequenceClassificati
 PEFT_MPNET = T.MPNetConfig(**M, num_labels=3)
 adapter("peft/mpnet_lora", PEFT_MPNET, T.MPNetForSequenceClassification, ["q", "v", "o", "dense"], "SEQ_CLS", 25)
 MODERN = dict(vocab_size=99, hidden_size=32, num_hidden_layers=4, num_attention_heads=4, intermediate_size=24,
-              max_position_embeddings=64, local_attention=8, pad_token_id=0, bos_token_id=3, cls_token_id=3, eos_token_id=4,
+              max_position_embeddings=80, local_attention=8, pad_token_id=0, bos_token_id=3, cls_token_id=3, eos_token_id=4,
               sep_token_id=4)
-# Longer than the window on either side; one word; one token.
-encoder("modernbert/windows", T.ModernBertConfig(**MODERN, num_labels=3), T.ModernBertForSequenceClassification, [24, 3, 1, 9], 20,
+# Longer than the window on either side, and than the queries that one product has; one word; one token.
+encoder("modernbert/windows", T.ModernBertConfig(**MODERN, num_labels=3), T.ModernBertForSequenceClassification, [70, 3, 1, 9], 20,
         (3, 4))
 # As the published files spell it, with a null for every key of newer ones.
 OLD = dict(global_attn_every_n_layers=2, global_rope_theta=5e4, local_rope_theta=300.0, layer_norm_eps=1e-5, norm_eps=1e-5,
