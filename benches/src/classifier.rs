@@ -57,6 +57,7 @@ impl Held {
             out: folder.join(format!("last-{live}")),
             resume: true,
             strict: false,
+            baseline: false,
         };
         let data = Data::Labelled(load(&data_dir, TASK, None)?);
         let trained = train(&options, data, &AtomicBool::new(false), &mut |_| {})?;
