@@ -367,7 +367,8 @@ fn a_key_and_a_name_of_the_server_are_required() {
         "401 unauthorized - POST /v1/classify {}",
     ]);
     let with = |host: &str, key: &str| {
-        let [host, key] = [format!("Host: {host}"), format!("Authorization: Bearer {key}")];
+        let host = format!("Host: {host}");
+        let key = format!("Authorization: Bearer {key}");
         server.ask(&["GET /v1/model HTTP/1.1", &host, &key], "")
     };
     for (host, key, status, part) in [

@@ -319,8 +319,8 @@ fn digits(number: f64) -> String {
 
 /// True if the numbers agree to two units of the last digit of what is pinned.
 fn is_near(expected: &str, found: &str) -> bool {
-    let (expected, found): (Vec<&str>, Vec<&str>) =
-        (expected.split(' ').collect(), found.split(' ').collect());
+    let expected: Vec<&str> = expected.split(' ').collect();
+    let found: Vec<&str> = found.split(' ').collect();
     let near = |(expected, found): (&&str, &&str)| {
         let decimals = expected.split_once('.').map_or(0, |(_, digits)| digits.len());
         let unit = 10_f64.powi(-(decimals as i32));
