@@ -8,11 +8,12 @@ use std::sync::atomic::AtomicBool;
 use anyhow::bail;
 use lrvd_burn::Selection;
 use lrvd_burn::device;
+use lrvd_burn::model::adapters;
 use lrvd_models::deberta::Pooling;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::adapter::{Kept, keep};
+use crate::adapter::{Kept, keep, low_scale};
 use crate::answers::AnswerSpace;
 use crate::backbone::{Architecture, Backbone, locate_model};
 use crate::data::batch::{LabelUnit, TokenisedExample};
@@ -208,6 +209,8 @@ pub fn train(
     unused.into_iter().chain(own).chain(notes).for_each(|note| sink(&Event::Note(note)));
     let begun = run.open(&options.out)?;
     sink(&Event::Note(run::trained(&begun.state.model)));
+    let scales = adapters(&begun.state.model).into_iter().filter_map(|own| own.adapter);
+    low_scale(scales.map(|own| own.scaling)).into_iter().for_each(|text| sink(&Event::Note(text)));
     // Whatever can be rejected is rejected by now: nothing was written before.
     out.begin(&value)?;
     out.warnings().into_iter().for_each(|text| sink(&Event::Note(text)));

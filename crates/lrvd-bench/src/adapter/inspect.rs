@@ -99,6 +99,48 @@ pub struct AdapterReport {
     pub saved_parameters: BTreeMap<String, usize>,
 }
 
+/// Scale alpha/r below which an adapter is damped: at rank 128 the usual alpha of 8 gives 0.0625.
+const LOW_SCALE: f64 = 0.25;
+
+/// A remark on scales alpha/r of which the smallest is [low](LOW_SCALE).
+pub(crate) fn low_scale(scales: impl IntoIterator<Item = f64>) -> Option<String> {
+    let least = scales.into_iter().map(f64::abs).min_by(f64::total_cmp);
+    let least = least.filter(|least| *least < LOW_SCALE)?;
+    Some(format!(
+        "the LoRA scale alpha/r is {}, below {LOW_SCALE}, which damps the adapter: a larger `lora_alpha` or a smaller rank raises it",
+        shown(least)
+    ))
+}
+
+/// Four decimals at most.
+fn shown(scale: f64) -> String {
+    let text = format!("{scale:.4}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+impl AdapterReport {
+    /// Scales of the modules that have ranks.
+    fn scales(&self) -> impl Iterator<Item = f64> {
+        self.modules.iter().filter(|module| module.rank > 0).filter_map(|module| module.scaling)
+    }
+
+    /// The scale alpha/r of the modules that have ranks, or its range; `None` without one.
+    pub fn scale(&self) -> Option<String> {
+        let least = self.scales().min_by(f64::total_cmp).map(shown)?;
+        let most = self.scales().max_by(f64::total_cmp).map(shown)?;
+        Some(if least == most {
+            format!("alpha/r {least}")
+        } else {
+            format!("alpha/r {least} to {most}")
+        })
+    }
+
+    /// A remark on scales that damp the adapter.
+    pub fn low_scale(&self) -> Option<String> {
+        low_scale(self.scales())
+    }
+}
+
 pub fn inspect_adapter(source: &Adapter) -> Result<AdapterReport> {
     let AdapterFiles { peft, posterior, description } = &source.files;
     let described = description.as_ref();

@@ -26,6 +26,7 @@ pub use evaluate::{
     AskedRows, Evaluation, InputRow, Inputs, evaluate, fit_abstention, read_inputs, stream_inputs,
 };
 pub use hashes::FileHashes;
+pub(crate) use inspect::low_scale;
 pub use inspect::{
     AdapterReport, BaseReport, LoraConfig, ModelCheck, ModuleReport, check_model, inspect_adapter,
     inspect_base, is_base,

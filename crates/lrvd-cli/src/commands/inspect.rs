@@ -68,7 +68,9 @@ pub(super) fn run(arguments: InspectArguments, printer: Printer) -> Outcome {
     let source = Adapter::open(dir, &options, &device::open("cpu")?)?;
     printer.notes(&source.warnings);
     let rows = |report: &AdapterReport| Row::each(&report.modules);
-    printer.report_rows("inspect", &inspect_adapter(&source)?, rows, adapter)?;
+    let report = inspect_adapter(&source)?;
+    printer.report_rows("inspect", &report, rows, adapter)?;
+    report.low_scale().iter().for_each(|text| printer.note(text));
     Ok(ExitStatus::Done)
 }
 
@@ -115,11 +117,12 @@ fn adapter(report: &AdapterReport) -> String {
         lines.push(format!("{n} of {all} modules have no rank left, `{}` among them", first.path));
     }
     lines.push(format!(
-        "total rank {}, {:.2} per module, largest {}; {} values in adapters, {} in the posterior, \
+        "total rank {}, {:.2} per module, largest {}{}; {} values in adapters, {} in the posterior, \
          {} in pooler and head",
         report.total_rank,
         report.average_rank,
         report.max_rank,
+        report.scale().map_or_else(String::new, |scale| format!(", {scale}")),
         count(report.adapter_parameters),
         count(report.posterior_parameters),
         count(report.saved_parameters.values().sum()),

@@ -203,8 +203,9 @@ fn sizes(chosen: &CheckpointRecord, start: Option<u64>, saved: &AdapterReport) -
     let CheckpointRecord { step, total_rank, average_rank, percent_rank, .. } = chosen;
     let of = start.map_or_else(String::new, |start| format!(" of {start}"));
     // A method without steps has no rank at its start, and none at its end.
+    let scale = saved.scale().map_or_else(String::new, |scale| format!(", {scale}"));
     let ranks = format!(
-        "step {step}: total rank {total_rank}{of}, {average_rank:.2} per module ({percent_rank:.0} % of the start)\n"
+        "step {step}: total rank {total_rank}{of}, {average_rank:.2} per module ({percent_rank:.0} % of the start){scale}\n"
     );
     let ranks = if start.is_some() { ranks } else { String::new() };
     let parts = [
