@@ -2,6 +2,7 @@
 
 mod suspects;
 
+use std::cmp::Ordering;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
@@ -35,9 +36,6 @@ use crate::settings::{
 use crate::task::Goal;
 use crate::unused::Unused;
 
-/// Most steps of a run, as the setting `steps` has it.
-const MAX_STEPS: f64 = 1e9;
-
 pub use suspects::cross_fitted_suspects;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -48,8 +46,6 @@ pub struct TrainOptions {
     pub target_rank: Option<usize>,
     /// Settings by preset, file and options; the rest follows from data and model.
     pub settings: Layers,
-    /// Passes over the rows that are trained on, in place of the setting `steps`.
-    pub epochs: Option<f64>,
     pub seed: u64,
     pub device: String,
     pub out: PathBuf,
@@ -75,8 +71,8 @@ struct Prepared {
     resolved: Resolved,
     settings: TrainSettings,
     task: PreparedTask,
-    /// What is given and not used.
-    unused: Vec<String>,
+    /// Steps that follow from epochs, and what is given and not used.
+    notes: Vec<String>,
 }
 
 /// Description of a run that is not started.
@@ -120,7 +116,8 @@ pub struct PlannedSetting {
 pub fn plan_training(options: &TrainOptions, data: Data) -> Result<TrainPlan> {
     options.check(&data)?;
     let device = device::open(&options.device)?;
-    let Prepared { backbone, resolved, settings, task, unused } = Prepared::new(options, data)?;
+    let Prepared { backbone, resolved, settings, task, notes: given } =
+        Prepared::new(options, data)?;
     let stop = AtomicBool::new(false);
     let run =
         run::Run::new(settings.start(&backbone, &task, &device), &stop, String::new(), (1, 1));
@@ -130,7 +127,7 @@ pub fn plan_training(options: &TrainOptions, data: Data) -> Result<TrainPlan> {
     let steps = if options.method.can().steps { steps } else { 0 };
     let train_rows = held.train.len();
     let notes = task.notes.iter().cloned().chain(task.shared_rows()).chain(run.note());
-    let notes = unused.into_iter().chain(notes).chain(run.memory_note()?).collect();
+    let notes = given.into_iter().chain(notes).chain(run.memory_note()?).collect();
     let lengths = held.train.iter().map(TokenisedExample::tokens).collect();
     let setting = |(key, value, origin)| PlannedSetting { key, value, origin };
     Ok(TrainPlan {
@@ -167,7 +164,8 @@ pub fn train(
     let device = device::open(&options.device)?;
     let mut out = run::OutputFolder::look(&options.out, options.resume)?;
     out.check_results()?;
-    let Prepared { backbone, resolved, settings, task, unused } = Prepared::new(options, data)?;
+    let Prepared { backbone, resolved, settings, task, notes: given } =
+        Prepared::new(options, data)?;
     backbone.location.note.iter().for_each(|note| sink(&Event::Note(note.clone())));
     let goal = settings.rows.goal.clone();
     let checkpoint = settings.experiment.checkpoint;
@@ -206,7 +204,7 @@ pub fn train(
     let notes = task.notes.iter().cloned().chain(task.shared_rows());
     let notes = notes.chain(run.note()).chain(run.memory_note()?);
     let own = backbone.notes(&settings.experiment);
-    unused.into_iter().chain(own).chain(notes).for_each(|note| sink(&Event::Note(note)));
+    given.into_iter().chain(own).chain(notes).for_each(|note| sink(&Event::Note(note)));
     let begun = run.open(&options.out)?;
     sink(&Event::Note(run::trained(&begun.state.model)));
     let scales = adapters(&begun.state.model).into_iter().filter_map(|own| own.adapter);
@@ -333,6 +331,31 @@ fn limit_validation(method: MethodName, config: &Config, task: &mut PreparedTask
     task.notes.push(format!("evaluated on {rows} of {all} validation rows, drawn {drawn}{reason}"));
 }
 
+/// Steps that follow from epochs of so many batches, and why they are others.
+fn described_steps(config: &Config, batches: usize) -> Option<String> {
+    let Config { epochs, steps, .. } = *config;
+    let asked = epochs?;
+    let exact = (asked * batches as f64).ceil() as usize;
+    let epochs = |epochs: f64| {
+        if epochs == 1.0 {
+            "1 epoch".to_owned()
+        } else {
+            format!("{} epochs", (100.0 * epochs).round() / 100.0)
+        }
+    };
+    let reason = match steps.cmp(&exact) {
+        Ordering::Equal => String::new(),
+        Ordering::Greater => {
+            format!(", the fewest by default: {} are {exact} steps", epochs(asked))
+        }
+        Ordering::Less => format!(", the most by default: {} are {exact} steps", epochs(asked)),
+    };
+    let own = epochs(steps as f64 / batches as f64);
+    let other =
+        if reason.is_empty() { "" } else { "; `--epochs` and `--steps` are taken as they are" };
+    Some(format!("{steps} steps, {own}{reason}{other}"))
+}
+
 impl Prepared {
     fn new(options: &TrainOptions, mut data: Data) -> Result<Self> {
         let backbone = Backbone::open(locate_model(&options.model)?)?;
@@ -343,14 +366,16 @@ impl Prepared {
         let mut resolved = layers().resolve(&facts)?;
         let mut settings = options.settings(&mut data, &backbone, resolved.config.clone())?;
         let mut task = prepare(data, &settings, &backbone)?;
-        let steps = if is_frozen { None } else { options.steps(&settings.experiment, &task)? };
-        if let Some(steps) = steps {
-            resolved = layers().resolve(&Facts { steps: Some(steps), ..facts })?;
+        let mut length = None;
+        if !is_frozen {
+            let batches = options.batches(&settings.experiment, &task);
+            resolved = layers().resolve(&Facts { batches: Some(batches), ..facts })?;
             settings.experiment = resolved.config.clone();
+            length = described_steps(&settings.experiment, batches);
         }
         limit_validation(options.method, &settings.experiment, &mut task);
-        let unused = options.unused(&resolved)?;
-        Ok(Self { backbone, resolved, settings, task, unused })
+        let notes = length.into_iter().chain(options.unused(&resolved)?).collect();
+        Ok(Self { backbone, resolved, settings, task, notes })
     }
 }
 
@@ -381,9 +406,6 @@ impl TrainOptions {
                 .filter(|(key, _, origin)| is_given(*origin) && !SETTINGS.contains(&key.as_str()));
             let names: Vec<&String> = given.map(|(key, ..)| key).collect();
             unused.add_names("setting", &names, &place);
-            if self.epochs.is_some() {
-                unused.add("option `--epochs`", &place);
-            }
         }
         unused.notes(self.strict)
     }
@@ -428,25 +450,16 @@ impl TrainOptions {
         config.check_use(Training::Language)
     }
 
-    /// Steps of [`epochs`](Self::epochs) passes over the rows of `task` that are trained on.
-    fn steps(&self, config: &Config, task: &PreparedTask) -> Result<Option<usize>> {
-        let Some(epochs) = self.epochs else { return Ok(None) };
+    /// Batches of a pass over the rows of `task` that are trained on.
+    fn batches(&self, config: &Config, task: &PreparedTask) -> usize {
         let rows = task.train.len();
         let Holdout { share, .. } =
             Holdout::new(self.method, config, rows, task.drawn_validation, &task.goal.answers);
         let rows = rows - task.held_out_rows(share, self.seed);
-        let batch = config.batch_size.max(1);
-        let batches = match config.last_batch {
-            LastBatch::Keep => rows.div_ceil(batch),
-            LastBatch::Drop => (rows / batch).max(1),
-        };
-        let steps = epochs * batches as f64;
-        if steps > MAX_STEPS {
-            bail!(
-                "`--epochs {epochs:e}` is {steps:.3e} steps of {batch} rows, the limit is {MAX_STEPS:e}"
-            );
+        match config.last_batch {
+            LastBatch::Keep => rows.div_ceil(config.batch_size),
+            LastBatch::Drop => (rows / config.batch_size).max(1),
         }
-        Ok(Some((steps.ceil() as usize).max(1)))
     }
 
     /// Settings of the run with its rows, which the model may read in another way.

@@ -34,7 +34,6 @@ fn options(dir: &Path, out: &str) -> TrainOptions {
         method: MethodName::BAYES_LORA,
         target_rank: None,
         settings: config,
-        epochs: None,
         seed: 3,
         device: "cpu".to_owned(),
         out: dir.join(out),

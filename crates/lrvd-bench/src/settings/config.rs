@@ -295,7 +295,10 @@ settings! {
         head_weight_decay: f64 = 1e-2, in 0.0..;
         /// `AdamW`'s constants.
         optimizer: AdamWConfig = AdamWConfig::default();
-        /// Optimiser steps.
+        /// Passes over the rows that are trained on, in place of `steps`; `None` if `steps` is set. By default 3, though not fewer
+        /// than 500 steps (100 of a language model on texts) and not more than 10,000; a number that is set is taken as it is.
+        epochs: Option<f64> = None, in positive_to(1e6);
+        /// Optimiser steps. By default they follow from `epochs`.
         steps: usize = STEPS, in COUNT;
         /// Number of training rows to use, the same ones for every seed; `None` for all.
         train_rows: Option<usize> = None, in COUNT;

@@ -1,6 +1,7 @@
 //! What settings and presets are called, and settings that are a word or a value in its place.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 
 use lrvd_burn::Selection;
 use schemars::JsonSchema;
@@ -82,6 +83,18 @@ impl Training {
         match self {
             Self::Classifier => "classifier",
             Self::Language => "language",
+        }
+    }
+
+    /// Fewest and most steps of a run by default.
+    ///
+    /// Few rows take as many steps as many do until a new head has learnt: runs on 2,000 and 3,000 rows had 520 and 600 steps
+    /// (`docs/results/default.md`). Every token of a text is a target, and a language model has no new head. At most as many
+    /// as the published runs on GLUE have.
+    pub(super) const fn steps(self) -> RangeInclusive<usize> {
+        match self {
+            Self::Classifier => 500..=10_000,
+            Self::Language => 100..=10_000,
         }
     }
 

@@ -14,7 +14,9 @@ use crate::text::UnknownName;
 const PRESETS: &str = include_str!("presets.toml");
 /// Peak rate of the adapter means of a language model on texts.
 const LANGUAGE_RATE: f64 = 5e-4;
-/// Steps of a run by default: the presets have the length of a paper's runs.
+/// Passes over the rows by default: the presets have the length of a paper's runs.
+const EPOCHS: f64 = 3.0;
+/// Steps of a run of which the rows are not known.
 const STEPS: usize = 1000;
 /// Rank of an adapter by default; the other presets have the ranks of their publications.
 const RANK: usize = 8;
@@ -74,7 +76,7 @@ impl Training {
 }
 
 impl Layers {
-    /// Starts from `preset` for `training`, or from those that `file` names, or from the default ones, with `steps = 1000`
+    /// Starts from `preset` for `training`, or from those that `file` names, or from the default ones, with `epochs = 3`
     /// (`default` also with `initial_rank = 8`); then applies `file`.
     pub fn new(
         training: Option<Training>,
@@ -101,6 +103,7 @@ impl Layers {
         if training == Training::Language {
             layers.fit_texts(&preset.config())?;
         }
+        layers.put("epochs", EPOCHS.into(), Origin::Default);
         layers.put("steps", STEPS.into(), Origin::Default);
         if preset == Preset::Default {
             layers.put("initial_rank", RANK.into(), Origin::Default);

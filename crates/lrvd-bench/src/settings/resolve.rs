@@ -4,6 +4,7 @@
 
 use std::fmt::{Display, Write as _};
 
+use anyhow::{bail, ensure};
 use lrvd_models::deberta::Pooling;
 use serde_json::{Value, json};
 
@@ -14,8 +15,8 @@ use super::table::below;
 use crate::error::Result;
 
 /// Settings that follow from the model, the data or other settings where they are not given.
-pub(super) const FOLLOWING: [&str; 5] =
-    ["checkpoint", "evaluate_every", "max_length", "pooling", "target_modules"];
+pub(super) const FOLLOWING: [&str; 7] =
+    ["checkpoint", "epochs", "evaluate_every", "max_length", "pooling", "steps", "target_modules"];
 
 /// Facts of a model that settings follow from.
 pub trait ModelFacts {
@@ -36,8 +37,8 @@ pub struct Facts<'a> {
     pub has_questions: bool,
     /// The model, if there is one.
     pub model: Option<&'a dyn ModelFacts>,
-    /// Steps of the passes over the training rows that the run is to take, in place of a number of steps.
-    pub steps: Option<usize>,
+    /// Batches of a pass over the rows that are trained on.
+    pub batches: Option<usize>,
     /// Input of the head in place of the model's own.
     pub pooling: Option<Pooling>,
 }
@@ -65,13 +66,19 @@ impl Resolved {
         let mut text = String::new();
         for (key, value, origin) in &self.settings {
             if FOLLOWING.contains(&&**key) && !origin.is_given() {
+                all.as_object_mut().map(|all| all.remove(key));
+                // The rows decide these.
+                let is_open =
+                    self.config.epochs.is_some() && ["steps", "evaluate_every"].contains(&&**key);
+                if value.is_null() || is_open {
+                    continue;
+                }
                 if text.is_empty() {
                     text.push_str(
                         "# The model, the data or another setting decides what is not set:\n",
                     );
                 }
                 let _ = writeln!(text, "# {key} = {value} # {}", origin.name());
-                all.as_object_mut().map(|all| all.remove(key));
             }
         }
         let unusable = |error: &dyn Display| unusable("preset", &self.config.preset, error);
@@ -93,13 +100,15 @@ fn name_absent(value: &mut Value, base: &Value) {
 impl Layers {
     /// Settings by these layers and `facts`.
     ///
-    /// A file or an option is above every fact, but for [`steps`](Facts::steps).
+    /// A file or an option is above every fact. Of `steps` and `epochs` the one in the higher layer is taken.
     pub fn resolve(mut self, facts: &Facts<'_>) -> Result<Resolved> {
         if let Some(model) = facts.model {
             self.fit_model(model, facts)?;
         }
         if self.derives {
-            self.derive(facts);
+            self.derive(facts)?;
+        } else if !self.document["epochs"].is_null() {
+            bail!("setting `epochs` is set: the length of these runs is a number of `steps`");
         }
         let config = self.read()?.checked()?;
         config.check_use(self.training)?;
@@ -132,17 +141,41 @@ impl Layers {
         Ok(())
     }
 
-    fn derive(&mut self, facts: &Facts<'_>) {
+    fn derive(&mut self, facts: &Facts<'_>) -> Result<()> {
         // The evaluations that end a training also choose its model.
         if self.document["patience"].is_u64() && !self.is_given("checkpoint") {
             self.put("checkpoint", json!(CheckpointChoice::Best), self.origin("patience"));
         }
-        if let Some(steps) = facts.steps {
-            self.put("steps", steps.into(), Origin::Data);
-        }
+        self.derive_steps(facts)?;
         if let (Some(steps), false) = (self.count("steps"), self.is_given("evaluate_every")) {
             self.put("evaluate_every", evaluate_every(steps).into(), Origin::Default);
         }
+        Ok(())
+    }
+
+    /// Takes `steps` or `epochs`, and the steps of the latter where the rows are known.
+    fn derive_steps(&mut self, facts: &Facts<'_>) -> Result<()> {
+        let [steps, epochs] = ["steps", "epochs"].map(|key| self.origin(key));
+        if self.document["epochs"].is_null() {
+            ensure!(steps.is_given(), "setting `epochs` is none: set `steps`");
+            return Ok(());
+        }
+        ensure!(
+            !steps.is_given() || steps != epochs,
+            "settings `steps` and `epochs` are both set: leave out either"
+        );
+        if steps.is_given() && (!epochs.is_given() || steps == Origin::Option) {
+            self.put("epochs", Value::Null, Origin::Default);
+        } else if let (Some(batches), Some(passes)) =
+            (facts.batches, self.document["epochs"].as_f64())
+        {
+            let exact = ((passes * batches as f64).ceil() as usize).max(1);
+            let usual = self.training.steps();
+            let bounded = exact.clamp(*usual.start(), *usual.end());
+            let taken = if epochs.is_given() { exact } else { bounded };
+            self.put("steps", taken.into(), Origin::Data);
+        }
+        Ok(())
     }
 
     fn list(&self, key: &str, value: &Value, found: &mut Vec<(String, Value, Origin)>) {
@@ -223,10 +256,50 @@ mod tests {
         let names = ADAPTER_TARGETS.map(|name| format!("{name:?}")).join(",");
         layers.assign(&format!("target_modules=[{names}]")).unwrap();
         layers.assign("max_length=128").unwrap();
-        let found = layers.resolve(&Facts { steps: Some(200), ..facts }).unwrap();
+        let found = layers.resolve(&facts).unwrap();
         assert_eq!(found.config.target_modules, TargetModules::names(ADAPTER_TARGETS));
-        assert_eq!((found.config.max_length, found.config.steps), (128, 200));
-        assert_eq!((found.config.evaluate_every, found.origin("steps")), (20, Some(Origin::Data)));
+        assert_eq!(found.config.max_length, 128);
+    }
+
+    /// Steps of runs with so many batches in an epoch.
+    #[test]
+    fn epochs_are_steps_with_a_floor_and_a_ceiling_by_default() {
+        let of = |training, batches, set: &[&str]| {
+            let layers = Layers::new(Some(training), None, None).unwrap();
+            let sets: Vec<String> = set.iter().map(ToString::to_string).collect();
+            let layers = layers.apply(&[], None, &sets)?;
+            let found = layers.resolve(&Facts { batches, ..Facts::default() })?;
+            let Config { epochs, steps, evaluate_every, .. } = found.config;
+            Ok::<_, crate::error::Error>((
+                epochs,
+                steps,
+                evaluate_every,
+                found.origin("steps").unwrap(),
+            ))
+        };
+        let classes = |batches: usize, set: &[&str]| of(Training::Classifier, Some(batches), set);
+        let data = Origin::Data;
+        assert_eq!(classes(10, &[]).unwrap(), (Some(3.0), 500, 50, data));
+        assert_eq!(classes(1000, &[]).unwrap(), (Some(3.0), 3000, 300, data));
+        assert_eq!(classes(100_000, &[]).unwrap(), (Some(3.0), 10_000, 1000, data));
+        assert_eq!(of(Training::Language, Some(10), &[]).unwrap(), (Some(3.0), 100, 10, data));
+        // What is set is taken as it is.
+        assert_eq!(classes(10, &["epochs=2.05"]).unwrap(), (Some(2.05), 21, 2, data));
+        assert_eq!(classes(10, &["steps=7"]).unwrap(), (None, 7, 1, Origin::Option));
+        assert_eq!(classes(10, &["epochs=none", "steps=7"]).unwrap().1, 7);
+        for (set, expected) in [
+            (
+                &["steps=7", "epochs=2"][..],
+                "settings `steps` and `epochs` are both set: leave out either",
+            ),
+            (&["epochs=none"], "setting `epochs` is none: set `steps`"),
+            (&["epochs=0"], "setting `epochs` is 0, expected above 0 and at most 1000000"),
+        ] {
+            assert_eq!(classes(10, set).unwrap_err().to_string(), expected);
+        }
+        let suite = Layers::over(&Config::default()).unwrap();
+        let suite = suite.apply(&[], None, &["epochs=2".to_owned()]).unwrap();
+        assert!(suite.finish().unwrap_err().to_string().starts_with("setting `epochs` is set: "));
     }
 
     #[test]

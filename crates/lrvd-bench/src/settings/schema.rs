@@ -54,7 +54,7 @@ const AT_CONSTANT_WEIGHT: [&str; 3] = ["prune.log_alpha_threshold", "prune.start
 const HEAD: &str = "head_learning_rate";
 
 /// A settings file for `training` with the common settings as they are in `preset`, each under the first sentence of its
-/// description and its range or words. Its first line names the [schema], `./lrvd.schema.json`.
+/// description and its range or words; those that follow from others are comments. Its first line names the [schema], `./lrvd.schema.json`.
 pub fn template(training: Training, preset: Preset) -> Result<String> {
     let mut config = Layers::new(Some(training), Some(preset), None)?.document;
     config[TASK] = training.name().into();
@@ -78,7 +78,9 @@ pub fn template(training: Training, preset: Preset) -> Result<String> {
             }
         };
         let about = field(key).map_or_else(|| comment(&FOR), comment);
-        let _ = write!(text, "\n# {about}\n{name} = {value}\n");
+        // A value that is in the file is taken as it is.
+        let mark = if FOLLOWING.contains(&key) { "# " } else { "" };
+        let _ = write!(text, "\n# {about}\n{mark}{name} = {value}\n");
     }
     Ok(text)
 }

@@ -475,7 +475,6 @@ fn cross_fitted(arguments: &SuspectArguments, printer: Printer) -> Result<Suspec
         method: MethodName::LINEAR,
         target_rank: None,
         settings,
-        epochs: None,
         seed: arguments.seed,
         device: arguments.device.name(printer),
         out: PathBuf::new(),

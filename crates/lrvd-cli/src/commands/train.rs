@@ -55,12 +55,14 @@ pub(crate) struct TrainArguments {
     pub(crate) device: DeviceArgument,
     #[command(flatten)]
     pub(crate) settings: SettingsArguments,
-    /// Passes over the training rows, instead of steps; may be a fraction.
+    /// Passes over the training rows, may be a fraction [default: 3, within 500 to 10000 steps].
     ///
-    /// Rows that are held out are not counted.
+    /// Rows that are held out are not counted. By default a run takes 3 epochs, though not fewer than 500 steps (100 of a language
+    /// model on texts), which few rows need until a new head has learnt, and not more than 10000. A number that is passed is taken
+    /// as it is. The first line of a run, and `--dry-run`, say how many steps and epochs there are.
     #[arg(long, value_name = "N", value_parser = args::positive, conflicts_with = "steps", allow_negative_numbers = true, help_heading = heading::TRAINING)]
     pub(crate) epochs: Option<f64>,
-    /// Optimizer steps [default: from the settings, 1000].
+    /// Optimizer steps, instead of epochs.
     #[arg(long, value_name = "N", value_parser = args::count(), allow_negative_numbers = true, help_heading = heading::TRAINING)]
     pub(crate) steps: Option<usize>,
     /// Peak learning rate of the adapters.
@@ -254,8 +256,10 @@ fn settings(arguments: &TrainArguments, training: Training) -> Result<Layers> {
     if arguments.keep_head {
         config.set("keep_head", true)?;
     }
-    if let Some(rate) = arguments.learning_rate {
-        config.set("learning_rate", rate)?;
+    for (key, value) in [("epochs", arguments.epochs), ("learning_rate", arguments.learning_rate)] {
+        if let Some(value) = value {
+            config.set(key, value)?;
+        }
     }
     Ok(config)
 }
@@ -291,7 +295,6 @@ fn options(
         method,
         target_rank: arguments.target_rank,
         settings,
-        epochs: arguments.epochs,
         seed: arguments.seed,
         device,
         out,
