@@ -368,10 +368,10 @@ impl Prepared {
         let mut task = prepare(data, &settings, &backbone)?;
         let mut length = None;
         if !is_frozen {
-            let batches = options.batches(&settings.experiment, &task);
-            resolved = layers().resolve(&Facts { batches: Some(batches), ..facts })?;
+            let facts = options.facts(&settings.experiment, &task, facts);
+            resolved = layers().resolve(&facts)?;
             settings.experiment = resolved.config.clone();
-            length = described_steps(&settings.experiment, batches);
+            length = described_steps(&settings.experiment, facts.batches.unwrap_or(1));
         }
         limit_validation(options.method, &settings.experiment, &mut task);
         let notes = length.into_iter().chain(options.unused(&resolved)?).collect();
@@ -450,16 +450,18 @@ impl TrainOptions {
         config.check_use(Training::Language)
     }
 
-    /// Batches of a pass over the rows of `task` that are trained on.
-    fn batches(&self, config: &Config, task: &PreparedTask) -> usize {
+    /// `facts` with those of the rows of `task`: batches of a pass over what is trained on, and what else validation rows are for.
+    fn facts<'a>(&self, config: &Config, task: &PreparedTask, facts: Facts<'a>) -> Facts<'a> {
         let rows = task.train.len();
-        let Holdout { share, .. } =
-            Holdout::new(self.method, config, rows, task.drawn_validation, &task.goal.answers);
-        let rows = rows - task.held_out_rows(share, self.seed);
-        match config.last_batch {
+        let answers = &task.goal.answers;
+        let holdout = Holdout::new(self.method, config, rows, task.drawn_validation, answers);
+        let rows = rows - task.held_out_rows(holdout.share, self.seed);
+        let batches = match config.last_batch {
             LastBatch::Keep => rows.div_ceil(config.batch_size),
             LastBatch::Drop => (rows / config.batch_size).max(1),
-        }
+        };
+        let chooses_model = holdout.leaves_choice(self.method, answers);
+        Facts { batches: Some(batches), chooses_model, ..facts }
     }
 
     /// Settings of the run with its rows, which the model may read in another way.

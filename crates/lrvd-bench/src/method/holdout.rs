@@ -71,6 +71,21 @@ impl Holdout {
     }
 }
 
+impl Holdout {
+    /// `true` if the validation rows may also choose the model that is kept: nothing is fitted to them (a temperature, the
+    /// intervals of numbers, the thresholds of labels), and all models of the run have the same ranks and noise.
+    pub(crate) fn leaves_choice(self, method: MethodName, answers: &AnswerSpace) -> bool {
+        let can = method.can();
+        let fits = matches!(answers, AnswerSpace::Score | AnswerSpace::Labels { .. });
+        let is_free = match self.fitted {
+            FittedRows::Holdout => true,
+            FittedRows::None => !fits,
+            FittedRows::Validation => false,
+        };
+        is_free && can.steps && !can.prunes && !can.budget && !can.post_hoc
+    }
+}
+
 /// Costs of the evaluations of a run, in forward passes of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EvaluationWork {
@@ -148,6 +163,20 @@ mod tests {
         for config in [patient, best] {
             assert_eq!(drawn("lora+ts", &config), (0.1, holdout));
         }
+        // The best model is kept where that takes no rows from anything.
+        let leaves = |name: &str, config: &Config, drawn: bool, answers: &AnswerSpace| {
+            let method = MethodName::from_name(name).unwrap();
+            Holdout::new(method, config, 1000, drawn, answers).leaves_choice(method, answers)
+        };
+        let held = Config { holdout: 0.1, ..default.clone() };
+        assert!(leaves("lora+ts", &default, false, &classes));
+        assert!(leaves("lora", &default, true, &classes));
+        assert!(leaves("lora", &default, true, &AnswerSpace::Tokens));
+        assert!(leaves("lora+ts", &held, true, &classes));
+        assert!(leaves("lora", &held, true, &AnswerSpace::Score));
+        assert!(!leaves("lora+ts", &default, true, &classes));
+        assert!(!leaves("lora", &default, false, &AnswerSpace::Score));
+        assert!(!leaves("bayeslora", &default, false, &classes));
         // Too few rows choose nothing, and are trained on.
         let few = Holdout::new(MethodName::BAYES_LORA, &default, 990, true, &classes);
         assert_eq!((few.share, few.fitted), (0.0, none));

@@ -355,7 +355,8 @@ settings! {
         prediction_draws: PredictionDraws = PredictionDraws::Weights;
         /// How the draws are made, and which answers need none.
         prediction: DrawPolicy = DrawPolicy::default();
-        /// Checkpoint of the headline table.
+        /// Checkpoint of the headline table, which `lrvd train` keeps: there by default the best one, where the validation rows
+        /// fit nothing else, the method changes no ranks, and the length is a number of `epochs`.
         checkpoint: CheckpointChoice = CheckpointChoice::Last;
         /// Order of the training examples.
         bucketing: Bucketing = Bucketing::Shuffled;

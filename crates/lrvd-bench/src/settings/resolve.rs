@@ -39,6 +39,8 @@ pub struct Facts<'a> {
     pub model: Option<&'a dyn ModelFacts>,
     /// Batches of a pass over the rows that are trained on.
     pub batches: Option<usize>,
+    /// `true` if the validation rows may choose the model that is kept, since nothing else reads them.
+    pub chooses_model: bool,
     /// Input of the head in place of the model's own.
     pub pooling: Option<Pooling>,
 }
@@ -142,11 +144,16 @@ impl Layers {
     }
 
     fn derive(&mut self, facts: &Facts<'_>) -> Result<()> {
+        self.derive_steps(facts)?;
+        // The last of a number of steps is the one that was asked for.
+        let is_open = !self.document["epochs"].is_null();
+        if is_open && facts.chooses_model && self.origin("checkpoint") == Origin::Default {
+            self.put("checkpoint", json!(CheckpointChoice::Best), Origin::Data);
+        }
         // The evaluations that end a training also choose its model.
         if self.document["patience"].is_u64() && !self.is_given("checkpoint") {
             self.put("checkpoint", json!(CheckpointChoice::Best), self.origin("patience"));
         }
-        self.derive_steps(facts)?;
         if let (Some(steps), false) = (self.count("steps"), self.is_given("evaluate_every")) {
             self.put("evaluate_every", evaluate_every(steps).into(), Origin::Default);
         }
@@ -259,6 +266,25 @@ mod tests {
         let found = layers.resolve(&facts).unwrap();
         assert_eq!(found.config.target_modules, TargetModules::names(ADAPTER_TARGETS));
         assert_eq!(found.config.max_length, 128);
+    }
+
+    #[test]
+    fn the_best_model_is_kept_where_nothing_else_reads_the_validation_rows() {
+        let of = |preset, chooses_model, set: &[&str]| {
+            let layers = Layers::new(None, Some(preset), None).unwrap();
+            let sets: Vec<String> = set.iter().map(ToString::to_string).collect();
+            let layers = layers.apply(&[], None, &sets).unwrap();
+            let found = layers.resolve(&Facts { chooses_model, ..Facts::default() }).unwrap();
+            (found.config.checkpoint, found.origin("checkpoint").unwrap())
+        };
+        let [last, best] = [CheckpointChoice::Last, CheckpointChoice::Best];
+        assert_eq!(of(Preset::Default, false, &[]), (last, Origin::Default));
+        assert_eq!(of(Preset::Default, true, &[]), (best, Origin::Data));
+        assert_eq!(of(Preset::Default, true, &["epochs=2"]), (best, Origin::Data));
+        assert_eq!(of(Preset::Default, true, &["steps=9"]), (last, Origin::Default));
+        assert_eq!(of(Preset::Default, true, &["checkpoint=last"]), (last, Origin::Option));
+        assert_eq!(of(Preset::Default, false, &["patience=2"]), (best, Origin::Option));
+        assert_eq!(of(Preset::AuthorGlue, false, &[]), (best, Origin::Preset));
     }
 
     /// Steps of runs with so many batches in an epoch.
