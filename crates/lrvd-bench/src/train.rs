@@ -179,7 +179,7 @@ pub fn train(
         return Ok(TrainOutcome { record: Some(record), adapter, checkpoint });
     }
     let follows = resolved.origin("pooling") == Some(Origin::Model);
-    let pooled = match settings.experiment.pooling {
+    let pooled = match settings.method.pooling(&settings.experiment) {
         _ if !follows => None,
         Pooling::First => None,
         Pooling::FirstToken => Some(("the first token", "mean", "reads the mean over all tokens")),

@@ -10,7 +10,6 @@ use std::path::Path;
 use anyhow::anyhow;
 use lrvd_burn::files::{WeightStore, write_safetensors};
 use lrvd_burn::peft::{ExportSummary, PeftAdapter};
-use lrvd_models::deberta::Pooling;
 
 use super::HEAD_FILE;
 use super::description::Description;
@@ -20,7 +19,7 @@ const TASK_TYPE: &str = "FEATURE_EXTRACTION";
 
 /// The start of the encoder's module paths in the whole model, with its dot; `None` of an adapter that PEFT loads whole.
 fn prefix(description: Option<&Description>) -> Option<String> {
-    let Description { run, .. } = description.filter(|info| info.pooling == Pooling::Mean)?;
+    let Description { run, .. } = description.filter(|info| info.pooling.is_bare())?;
     let (encoder, _) = run.ranks.keys().next()?.split_once('.')?;
     Some(format!("{encoder}."))
 }

@@ -470,9 +470,12 @@ pub(crate) fn load_model(
             };
             (AutoModel::Deberta(model), report)
         }
-        Architecture::Llama(_) if matches!(pooling, Pooling::Mean | Pooling::PooledMean) => {
+        Architecture::Llama(_) if pooling.is_bare() || pooling == Pooling::PooledMean => {
             return Err(backbone
-                .unfit("`pooling` = `mean`", "is for encoders, and this is a language model"));
+                .unfit(
+                    &format!("`pooling` = `{}`", pooling.name()),
+                    "is for encoders, and this is a language model",
+                ));
         }
         Architecture::Llama(config) if task.has_decoder_head(pooling) => {
             let (config, labels) = (undropped(config, dropout), task.labels);

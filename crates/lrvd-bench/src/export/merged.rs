@@ -11,7 +11,6 @@ use burn::tensor::Device;
 use lrvd_burn::files::{AtomicDir, HostTensor, WeightStore, is_file, write_safetensors};
 use lrvd_burn::peft::{PeftAdapter, PeftModule};
 use lrvd_burn::train::DrawPolicy;
-use lrvd_models::deberta::Pooling;
 use lrvd_models::llama::gguf::GgufModel;
 use lrvd_models::tokenizer::TextTokenizer;
 use serde_json::{Value, json};
@@ -69,11 +68,15 @@ pub fn export_merged(
     let (backbone, warnings) = adapter.base()?;
     let info = adapter.described(&backbone)?;
     let model = backbone.location.folder.as_path();
-    if info.as_ref().is_some_and(|info| info.pooling == Pooling::Mean) {
+    if let Some(pooling) = info.as_ref().map(|info| info.pooling)
+        && pooling.is_bare()
+    {
         bail!(
-            "the adapter `{}` was trained with `pooling` = `mean`, and transformers has no classifier that reads a mean: \
+            "the adapter `{}` was trained with `pooling` = `{}`, and transformers has no classifier that reads {}: \
              export the adapter (`--to peft`)",
-            adapter.folder.display()
+            adapter.folder.display(),
+            pooling.name(),
+            pooling.describe()
         );
     }
     let store = backbone.architecture.open_weights(model)?;

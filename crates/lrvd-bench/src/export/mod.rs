@@ -43,11 +43,12 @@ fn differences(info: Option<&Description>, to_peft: bool) -> Vec<String> {
              with it, as README.md shows"
         ));
     }
-    if to_peft && info.pooling == Pooling::Mean {
+    if to_peft && info.pooling.is_bare() {
         found.push(format!(
-            "the head reads the mean over all tokens, which no classifier of transformers does: PEFT loads the encoder \
+            "the head reads {}, which no classifier of transformers does: PEFT loads the encoder \
              alone (`AutoModel`), and `{HEAD_FILE}` holds the classifier; README.md shows how to put them together, and \
-             `lrvd` reads the folder whole"
+             `lrvd` reads the folder whole",
+            info.pooling.describe()
         ));
     }
     if info.pooling == Pooling::Last {

@@ -80,16 +80,16 @@ impl RunStart<'_> {
         let precision = backbone.stored_as(config.base_precision)?;
         let dropout = config.backbone_dropout;
         let pooling = method.pooling(config);
-        let head = backbone.head_of(config, &task.goal)?;
         if !method.can().steps {
             let key = method.key();
             backbone.encoder_for(&format!("`--method {key}`"))?;
-            if matches!(head, Head::Kept(_)) {
+            if config.keep_head {
                 bail!(
                     "`--keep-head` keeps a classifier, and `--method {key}` fits a new one: leave out either"
                 );
             }
         }
+        let head = backbone.head_of(config, &task.goal)?;
         let (mut model, _) =
             load_model(backbone, task, (pooling, &head), dropout, seed, device, precision)?;
         if matches!(head, Head::Kept(_)) {

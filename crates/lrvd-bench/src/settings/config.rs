@@ -328,8 +328,9 @@ settings! {
         adalora: AdaLoraSettings = AdaLoraSettings::default();
         /// Settings of further methods by their key.
         methods: MethodSettings = MethodSettings::of_glue();
-        /// What the head reads: the first token of an encoder through the pooler, the mean over all its tokens, that mean through the
-        /// pooler of a ModernBERT, or the last token of a language model, which answers in words with any other value.
+        /// What the head reads: the first token of an encoder through the pooler (`first`) or as it is (`first-token`), the mean over
+        /// all its tokens, that mean through the pooler of a ModernBERT, or the last token of a language model, which answers in words
+        /// with any other value.
         pooling: Pooling = Pooling::First;
         /// Whether the classifier of the base is kept in place of a new one, its rows in the order of the data's classes, which
         /// must have the same names.

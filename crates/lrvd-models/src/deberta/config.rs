@@ -114,6 +114,33 @@ impl Pooling {
         }
     }
 
+    /// `true` of a head on the state of an encoder itself, as no classifier of transformers has.
+    pub fn is_bare(self) -> bool {
+        matches!(self, Self::FirstToken | Self::Mean)
+    }
+
+    /// Its word in settings and files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::First => "first",
+            Self::FirstToken => "first-token",
+            Self::Mean => "mean",
+            Self::PooledMean => "pooled-mean",
+            Self::Last => "last",
+        }
+    }
+
+    /// What the head reads, in words.
+    pub fn describe(self) -> &'static str {
+        match self {
+            Self::First => "the first token through a pooler",
+            Self::FirstToken => "the first token without a pooler",
+            Self::Mean => "the mean over all tokens",
+            Self::PooledMean => "the mean over all tokens through a pooler",
+            Self::Last => "the last token",
+        }
+    }
+
     /// `true` for the default, for `skip_serializing_if`.
     #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
     pub fn is_first(&self) -> bool {
