@@ -6,8 +6,10 @@
 //! ```
 //!
 //! Features are standardised first, and so are numbers that are answers; scale and shift are folded into `W` and `b` in the end.
-//! The strength is the one of [`strengths`] with the smallest mean loss of rows that are out of the fold; scikit-learn's `C` is
-//! its reciprocal.
+//! The strength is a half power of ten, of which the next stronger and the next weaker one have no smaller mean loss of the rows that
+//! are out of the fold; scikit-learn's `C` is its reciprocal.
+
+use std::ops::RangeInclusive;
 
 use burn::tensor::{DType, Device, Int, Tensor, TensorData};
 use lrvd_burn::train::{PassWatch, report_progress};
@@ -18,21 +20,21 @@ use crate::error::Burn;
 
 /// Folds of the cross-validation, fewer where there are fewer rows.
 const FOLDS: usize = 5;
-/// Largest entry of the gradient of the mean loss at the end of a fit of the cross-validation, as scikit-learn's default.
-const ROUGH: f64 = 1e-4;
+/// Largest entry of the gradient of the mean loss at the end of a fit of the cross-validation; scikit-learn's default is 1e-4.
+const ROUGH: f64 = 3e-4;
 /// That of the fit to all rows.
-const FINE: f64 = 1e-7;
+const FINE: f64 = 1e-5;
 const MOST_STEPS: usize = 1000;
-/// Strengths in a row that are worse than the best one before the weaker ones are left out.
-const PATIENCE: usize = 2;
-/// Strength where no row can be left out.
-const USUAL: f64 = 1.0;
+/// Exponents of the strengths, in halves, the one that is tried first, and that of rows of which none can be left out.
+const EXPONENTS: RangeInclusive<i32> = -4..=8;
+const FIRST: i32 = 2;
+const USUAL: i32 = 0;
 /// Mixed into the run's seed, so that the folds are drawn by no other random numbers.
 const SALT: u64 = 0x4c49_4e45_4152_0001;
 
-/// From strong to weak: 10⁴ to 10⁻², in half powers of ten.
-fn strengths() -> impl Iterator<Item = f64> {
-    (-4..=8).rev().map(|half: i32| 10.0_f64.powf(f64::from(half) / 2.0))
+/// `10^(halves/2)`.
+fn strength(halves: i32) -> f64 {
+    10.0_f64.powf(f64::from(halves) / 2.0)
 }
 
 /// Answers that rows have.
@@ -93,9 +95,11 @@ impl Regression {
             width: *width,
         };
         let folds = folds(&table.groups(), seed);
-        let Validated { strength, loss, start, folds, left_out, logits } =
-            cross_validated(&table, &folds, watch)?;
-        let found = table.fit(start, strength, FINE, watch)?;
+        let folds = Folds::new(&table, &folds, watch);
+        let validated = folds.best()?;
+        let strength = strength(validated.as_ref().map_or(USUAL, |found| found.halves));
+        let start = validated.as_ref().and_then(|found| found.points.first().cloned());
+        let found = table.fit(start.unwrap_or_else(|| table.zero()), strength, FINE, watch)?;
         if found.slope.is_nan() || found.slope > ROUGH {
             return Err(lrvd_burn::Error::other(format!(
                 "the regression of strength {strength} has a gradient of {:e} after {} steps, expected at most {FINE:e}",
@@ -112,7 +116,10 @@ impl Regression {
             row.iter_mut().for_each(|weight| *weight *= deviation);
             *bias = *bias * deviation + mean;
         }
-        Ok(Self { weight, bias, strength, loss, folds, left_out, logits })
+        let loss = validated.as_ref().map(|found| found.loss);
+        let left_out = validated.as_ref().map_or_else(Vec::new, |_| folds.held.concat());
+        let logits = validated.map_or_else(Vec::new, |found| found.logits);
+        Ok(Self { weight, bias, strength, loss, folds: folds.held.len(), left_out, logits })
     }
 
     /// Answers to `features [rows, d]`: `[rows, width]`.
@@ -326,66 +333,73 @@ fn squared_loss(z: &mut f64, y: f64) -> f64 {
     0.5 * *z * *z
 }
 
+/// A strength by its exponent in halves, and what the fits without each fold answered to the rows of the fold.
 struct Validated {
-    strength: f64,
-    loss: Option<f64>,
-    /// Point from which the fit to all rows starts.
-    start: Vec<f64>,
-    folds: usize,
-    left_out: Vec<usize>,
+    halves: i32,
+    loss: f64,
+    /// A point for each fold.
+    points: Vec<Vec<f64>>,
     logits: Vec<f64>,
 }
 
-/// The strength with the smallest mean loss of rows that are out of the fold, and their logits.
-fn cross_validated(
-    table: &Table,
-    folds: &[Option<usize>],
-    watch: PassWatch<'_>,
-) -> Burn<Validated> {
-    let count = folds.iter().flatten().max().map_or(0, |last| last + 1);
-    let numbers = |is_in: &dyn Fn(Option<usize>) -> bool| -> Vec<usize> {
-        (0..folds.len()).filter(|&row| is_in(folds[row])).collect()
-    };
-    let in_fold: Vec<Vec<usize>> =
-        (0..count).map(|own| numbers(&|fold| fold == Some(own))).collect();
-    let mut found = Validated {
-        strength: USUAL,
-        loss: None,
-        start: table.zero(),
-        folds: count,
-        left_out: in_fold.concat(),
-        logits: Vec::new(),
-    };
-    if count < 2 {
-        return Ok(Validated { folds: 0, left_out: Vec::new(), ..found });
+/// Rows in folds.
+struct Folds<'a> {
+    table: &'a Table,
+    /// Rows of each fold.
+    held: Vec<Vec<usize>>,
+    folds: &'a [Option<usize>],
+    watch: PassWatch<'a>,
+}
+
+impl<'a> Folds<'a> {
+    fn new(table: &'a Table, folds: &'a [Option<usize>], watch: PassWatch<'a>) -> Self {
+        let count = folds.iter().flatten().max().map_or(0, |last| last + 1);
+        let of = |own| (0..folds.len()).filter(|&row| folds[row] == Some(own)).collect();
+        Self { table, held: (0..count).map(of).collect(), folds, watch }
     }
-    let mut points = vec![table.zero(); count];
-    let mut worse = 0;
-    for strength in strengths() {
-        let mut logits = Vec::new();
-        let mut sum = 0.0;
-        for (own, (held, point)) in in_fold.iter().zip(&mut points).enumerate() {
-            let others = table.part(&numbers(&|fold| fold != Some(own)));
-            *point = others.fit(std::mem::take(point), strength, ROUGH, watch)?.at;
-            let held = table.part(held);
-            let answers = held.logits(point);
-            sum += held.loss(&mut answers.clone());
-            logits.extend(answers);
+
+    /// Fits from `points` without each fold.
+    fn at(&self, halves: i32, points: &[Vec<f64>]) -> Burn<Validated> {
+        let mut found = Validated { halves, loss: 0.0, points: Vec::new(), logits: Vec::new() };
+        for (own, (held, start)) in self.held.iter().zip(points).enumerate() {
+            let others = (0..self.folds.len()).filter(|&row| self.folds[row] != Some(own));
+            let others = self.table.part(&others.collect::<Vec<_>>());
+            let point = others.fit(start.clone(), strength(halves), ROUGH, self.watch)?.at;
+            let held = self.table.part(held);
+            let logits = held.logits(&point);
+            found.loss += held.loss(&mut logits.clone());
+            found.logits.extend(logits);
+            found.points.push(point);
         }
-        let loss = sum / found.left_out.len() as f64;
-        tracing::debug!(strength, loss, "left out");
-        if found.loss.is_none_or(|best| loss < best) {
-            worse = 0;
-            let start = points[0].clone();
-            found = Validated { strength, loss: Some(loss), start, logits, ..found };
-        } else {
-            worse += 1;
-            if worse == PATIENCE {
+        found.loss /= self.held.iter().map(Vec::len).sum::<usize>() as f64;
+        tracing::debug!(strength = strength(halves), loss = found.loss, "left out");
+        Ok(found)
+    }
+
+    /// The strength downhill from the first one: in `ln(strength)` the loss has one minimum. `None` of fewer than two folds.
+    fn best(&self) -> Burn<Option<Validated>> {
+        if self.held.len() < 2 {
+            return Ok(None);
+        }
+        let mut best = self.at(FIRST, &vec![self.table.zero(); self.held.len()])?;
+        for direction in [-1, 1] {
+            loop {
+                let halves = best.halves + direction;
+                if !EXPONENTS.contains(&halves) {
+                    break;
+                }
+                let next = self.at(halves, &best.points)?;
+                if next.loss >= best.loss {
+                    break;
+                }
+                best = next;
+            }
+            if best.halves != FIRST {
                 break;
             }
         }
+        Ok(Some(best))
     }
-    Ok(found)
 }
 
 #[cfg(all(test, feature = "flex"))]
