@@ -360,7 +360,12 @@ impl Prepared {
     fn new(options: &TrainOptions, mut data: Data) -> Result<Self> {
         let backbone = Backbone::open(locate_model(&options.model)?)?;
         let is_frozen = !options.method.can().steps;
-        let pooling = is_frozen.then(|| backbone.embedding_pooling()).transpose()?;
+        let pooling = if is_frozen {
+            backbone.encoder_for(&format!("`--method {}`", options.method.key()))?;
+            Some(backbone.embedding_pooling()?)
+        } else {
+            None
+        };
         let facts = Facts { pooling, ..data.facts(Some(&backbone.architecture)) };
         let layers = || options.settings.clone();
         let mut resolved = layers().resolve(&facts)?;
