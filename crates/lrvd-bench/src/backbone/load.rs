@@ -471,11 +471,10 @@ pub(crate) fn load_model(
             (AutoModel::Deberta(model), report)
         }
         Architecture::Llama(_) if pooling.is_bare() || pooling == Pooling::PooledMean => {
-            return Err(backbone
-                .unfit(
-                    &format!("`pooling` = `{}`", pooling.name()),
-                    "is for encoders, and this is a language model",
-                ));
+            return Err(backbone.unfit(
+                &format!("`pooling` = `{}`", pooling.name()),
+                "is for encoders, and this is a language model",
+            ));
         }
         Architecture::Llama(config) if task.has_decoder_head(pooling) => {
             let (config, labels) = (undropped(config, dropout), task.labels);
