@@ -6,7 +6,7 @@
 use lrvd_core::Error;
 use lrvd_core::error::{above, check_range};
 
-/// The base of BLoB's cycle length: `M_c = ⌊100·n^(π/gamma)/(processes·batch)⌋`.
+/// The base of BLoB's cycle length: `M_c = ⌊100·n^(π/gamma)/batch⌋`.
 const CYCLE_BASE: f64 = 100.0;
 
 /// The place of a step in its cycle, counted from 1.
@@ -49,22 +49,20 @@ pub fn rising_weight(step: u64, cycle: u32) -> Result<f64, Error> {
 /// BLoB's cycle length ("dataset rescaling").
 ///
 /// ```text
-/// M_c = ⌊100·n^(π/gamma)/(processes·batch)⌋
+/// M_c = ⌊100·n^(π/gamma)/batch⌋
 /// ```
 ///
-/// `n` counts the examples that an epoch serves (after dropping an incomplete last batch), `batch`
-/// those of one process. The exponent really is the number π.
+/// `n` counts the examples that an epoch serves (after dropping an incomplete last batch). The exponent really is the number π.
 ///
 /// # Errors
 ///
 /// `gamma` is not positive and finite, a count is 0, or the cycle would not have between 1 and `u32::MAX` minibatches.
-pub fn rescaled_cycle(n: usize, gamma: f64, processes: usize, batch: usize) -> Result<u32, Error> {
+pub fn rescaled_cycle(n: usize, gamma: f64, batch: usize) -> Result<u32, Error> {
     check_range("n", n, 1..)?;
     check_range("gamma", gamma, above(0.0))?;
-    check_range("processes", processes, 1..)?;
     check_range("batch", batch, 1..)?;
     let examples = CYCLE_BASE * (n as f64).powf(std::f64::consts::PI / gamma);
-    let cycle = (examples / (processes as f64 * batch as f64)).floor();
+    let cycle = (examples / batch as f64).floor();
     check_range("cycle", cycle, 1.0..=f64::from(u32::MAX))?;
     Ok(cycle as u32)
 }
@@ -104,13 +102,13 @@ mod tests {
 
     #[test]
     fn published_cycle_lengths() {
+        // Of two processes the batch is twice that of one.
         for (n, one, two) in [(640, 316, 158), (2248, 517, 258), (9424, 909, 454)] {
-            assert_eq!(rescaled_cycle(n, GAMMA, 1, 4), Ok(one), "{n}");
-            assert_eq!(rescaled_cycle(n, GAMMA, 2, 4), Ok(two), "{n}");
+            assert_eq!([4, 8].map(|batch| rescaled_cycle(n, GAMMA, batch)), [Ok(one), Ok(two)]);
         }
-        assert!(rescaled_cycle(0, 8.0, 1, 4).is_err() && rescaled_cycle(640, 0.0, 1, 4).is_err());
-        assert!(rescaled_cycle(640, 8.0, 0, 4).is_err() && rescaled_cycle(640, 8.0, 1, 0).is_err());
-        assert!(rescaled_cycle(1, 8.0, 1, 101).is_err());
-        assert_eq!(rescaled_cycle(1, 8.0, 1, 100), Ok(1));
+        for (n, gamma, batch) in [(0, 8.0, 4), (640, 0.0, 4), (640, 8.0, 0), (1, 8.0, 101)] {
+            assert!(rescaled_cycle(n, gamma, batch).is_err(), "{n} {gamma} {batch}");
+        }
+        assert_eq!(rescaled_cycle(1, 8.0, 100), Ok(1));
     }
 }

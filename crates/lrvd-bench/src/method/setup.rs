@@ -131,7 +131,7 @@ impl KlCycle {
         let cycle = match self.gamma {
             Some(gamma) => {
                 let served = (self.batches(n_train) * self.batch_size).min(n_train);
-                rescaled_cycle(served, gamma, 1, self.batch_size)?
+                rescaled_cycle(served, gamma, self.batch_size)?
             }
             None => self.batches(n_train) as u32,
         };

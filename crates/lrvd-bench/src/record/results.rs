@@ -5,7 +5,7 @@
 //! strict: a field that is unknown or missing is an error. Numbers that JSON cannot carry are written as
 //! [`super::real`] says.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use lrvd_burn::train::{Choice, RankEvent};
 use lrvd_core::metrics::{ReliabilityDiagram, ece_floor};
@@ -84,6 +84,15 @@ pub struct TaskData {
 }
 
 impl TaskData {
+    pub(crate) fn files(&self) -> impl Iterator<Item = &DataFile> {
+        self.train.files.iter().chain(&self.validation.files)
+    }
+
+    /// Hashes of its files, wherever they are.
+    pub(crate) fn hashes(&self) -> BTreeSet<&str> {
+        self.files().map(|file| file.sha256.as_str()).collect()
+    }
+
     /// Why numbers on these data are not comparable with published ones; none for official data.
     pub fn caveat(&self) -> Option<String> {
         let mut parts = Vec::new();

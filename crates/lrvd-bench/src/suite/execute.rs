@@ -6,7 +6,7 @@
 //! of ARC for a model trained on the four of `OpenBookQA`): accuracy, likelihood and calibration.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::atomic::AtomicBool;
@@ -20,7 +20,7 @@ use lrvd_core::adalora::matched_target_rank;
 use lrvd_core::metrics::auroc;
 use lrvd_models::AutoModel;
 use lrvd_models::deberta::Pooling;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
@@ -42,7 +42,7 @@ use crate::error::{Error, Kind, Result, kind_of};
 use crate::eval::{Scored, measures, score_draws, selective_records};
 use crate::io::{JsonLayout, read_lines, write_json};
 use crate::memory::Sizes;
-use crate::method::{MethodName, RankRequest};
+use crate::method::RankRequest;
 use crate::progress::Event;
 use crate::record::{
     CheckpointRecord, Checkpoints, DataFile, DataOrigin, ModelRecord, OodRecord, ParameterCounts,
@@ -112,8 +112,7 @@ pub(super) fn start(
     for (place, (options, config)) in all.into_iter().zip(configs).enumerate() {
         let in_arm = |error| options.in_arm(error);
         let read = |&task: &Task| {
-            let load = || load(task, &data_dir, &backbone, &config, options.profile);
-            tasks.get(place, task, load).map_err(in_arm)
+            tasks.get(place, task, &data_dir, &backbone, &config, options.profile).map_err(in_arm)
         };
         let loaded = options.tasks.iter().map(read).collect::<Result<Vec<_>>>()?;
         let unsaved = options.methods.iter().filter(|method| !method.can().saved);
@@ -130,9 +129,12 @@ pub(super) fn start(
             }
         }
         let mut settings = options.settings(&config, &backbone)?;
-        settings["data_files"] = data_files(loaded.iter().map(AsRef::as_ref));
         let data = loaded.iter().map(|task| (task.task.name().to_owned(), task.data.clone()));
-        let data = data.collect();
+        let data: BTreeMap<String, TaskData> = data.collect();
+        for (task, data) in &data {
+            let files = data.files().map(|file| (file.path.clone(), json!(file.sha256)));
+            settings["data_files"][task] = Value::Object(files.collect());
+        }
         let experiment = Experiment { options, settings, config, data };
         let in_arm = |error| experiment.options.in_arm(error);
         let sizes = Sizes::new(&backbone.architecture, &experiment.config);
@@ -184,13 +186,9 @@ fn check_methods(
     task: &ReadyTask,
     runs: &[PlannedRun],
 ) -> Result<()> {
-    let mut seen: Vec<MethodName> = Vec::new();
+    let mut seen = BTreeSet::new();
     let mut model = None;
-    for run in runs.iter().filter(|run| !run.is_combined()) {
-        if seen.contains(&run.method) {
-            continue;
-        }
-        seen.push(run.method);
+    for run in runs.iter().filter(|run| !run.is_combined() && seen.insert(run.method)) {
         let start = RunStart {
             config,
             backbone,
@@ -200,12 +198,12 @@ fn check_methods(
             seed: run.seed,
             device,
         };
-        let loaded = match model.take() {
+        let loaded = match model {
             Some(loaded) => loaded,
             None => start.load()?,
         };
-        model = Some(loaded.clone());
-        start.attached(loaded)?;
+        start.attached(loaded.clone())?;
+        model = Some(loaded);
     }
     Ok(())
 }
@@ -246,12 +244,15 @@ pub(super) struct Tasks {
 }
 
 impl Tasks {
-    /// The data of `task` in `experiment`, read by `load` the first time.
+    /// The data of `task` in `experiment`, which are read the first time.
     pub(super) fn get(
         &mut self,
         experiment: usize,
         task: Task,
-        load: impl FnOnce() -> Result<ReadyTask>,
+        data_dir: &Path,
+        backbone: &Backbone,
+        config: &Config,
+        profile: Profile,
     ) -> Result<Rc<ReadyTask>> {
         if self.experiment != experiment {
             *self = Self { experiment, ready: Vec::new() };
@@ -259,7 +260,7 @@ impl Tasks {
         if let Some(found) = self.ready.iter().find(|ready| ready.task == task) {
             return Ok(Rc::clone(found));
         }
-        let ready = Rc::new(load()?);
+        let ready = Rc::new(load(task, data_dir, backbone, config, profile)?);
         self.ready.push(Rc::clone(&ready));
         Ok(ready)
     }
@@ -288,7 +289,7 @@ fn question_goal(task: Task, labels: &[&str]) -> Goal {
     Goal { standard_metrics: Vec::new(), ..Goal::new(task.name(), answers) }
 }
 
-pub(super) fn load(
+fn load(
     task: Task,
     data_dir: &Path,
     backbone: &Backbone,
@@ -418,15 +419,6 @@ fn generated_data(
         building.commit()?;
     }
     Ok(folder)
-}
-
-pub(super) fn data_files<'a>(tasks: impl Iterator<Item = &'a ReadyTask>) -> Value {
-    let files = |task: &ReadyTask| -> Value {
-        let splits = [&task.data.train, &task.data.validation];
-        let files = splits.into_iter().flat_map(|split| &split.files);
-        files.map(|file| (file.path.clone(), json!(file.sha256))).collect::<Map<_, _>>().into()
-    };
-    tasks.map(|task| (task.task.name().to_owned(), files(task))).collect::<Map<_, _>>().into()
 }
 
 /// Mutual information, nats, up to which members are the same model: rounding errors of 0.
@@ -593,7 +585,7 @@ impl RunInput<'_> {
         let &Self { run, backbone, device, .. } = self;
         let ReadyTask { prepared: task, ood, .. } = self.task;
         let folder = self.folder();
-        let request = self.request()?;
+        let (request, budget) = self.request()?;
         let start = RunStart {
             config: &self.experiment().config,
             backbone,
@@ -609,7 +601,7 @@ impl RunInput<'_> {
         let place = RunPlace {
             out: &run.experiment_folder(self.out),
             folder: &folder,
-            budget: self.budget(request),
+            budget,
             layout: JsonLayout::Compact,
         };
         training.complete(begun, &place, sink, |trained, finished, context, sink| {
@@ -661,29 +653,39 @@ impl RunInput<'_> {
         })
     }
 
-    /// The requested rank, by the [`Matching`] to the runs that this one needs.
-    fn request(&self) -> Result<RankRequest> {
-        let &Self { run, backbone, .. } = self;
+    /// The requested rank, by the [`Matching`] to the runs that this one needs, and its record.
+    fn request(&self) -> Result<(RankRequest, RankBudget)> {
         let Experiment { config, options, .. } = self.experiment();
-        let records = || self.needed.iter().map(|(_, record)| record);
-        let (Some(matching), Some(first)) = (options.matching, records().next()) else {
-            // Without matching: the usual half of the initial rank.
-            return Ok(run.method.request(config.initial_rank, None));
-        };
-        Ok(RankRequest::Average(match matching {
-            Matching::Parameters => {
-                let mut sizes = Sizes::new(&backbone.architecture, config);
+        let method = self.run.method;
+        let can = method.can();
+        let (request, note) = match (options.matching, self.needed.first()) {
+            (Some(Matching::Parameters), Some((other, first))) => {
+                let mut sizes = Sizes::new(&self.backbone.architecture, config);
                 // A model of scores has no `lm_head`, which is the last layer.
                 sizes.layers.truncate(first.rank_budget.n_modules as usize);
-                let of_one = sizes.trained(run.method, Some(1))?;
-                nearest_rank(first.trainable_parameters.trained(), of_one)
+                let of_one = sizes.trained(method, Some(1))?;
+                let rank = nearest_rank(first.trainable_parameters.trained(), of_one);
+                (RankRequest::Average(rank), format!("parameters matched to {}", other.method))
             }
-            Matching::MedianRank => {
-                let last = records().filter_map(|record| record.checkpoints.last.as_ref());
-                let totals = last.map(|last| last.total_rank as usize).collect();
-                median_rank(totals, first.rank_budget.n_modules as usize)
+            (Some(Matching::MedianRank), Some((other, first))) => {
+                let records = self.needed.iter().map(|(_, record)| &record.checkpoints.last);
+                let totals = records.flatten().map(|last| last.total_rank as usize).collect();
+                let rank = median_rank(totals, first.rank_budget.n_modules as usize);
+                (RankRequest::Average(rank), format!("rank matched to {}", other.method))
             }
-        }))
+            // Without matching: the usual half of the initial rank.
+            _ => match method.request(config.initial_rank, None) {
+                request @ RankRequest::Average(_) => (request, "half the settings' rank".into()),
+                request if can.prunes && !can.budget => (request, "learnt".into()),
+                request => (request, "the settings' rank".into()),
+            },
+        };
+        let requested = match request {
+            RankRequest::Average(rank) => Some(rank),
+            RankRequest::Initial => None,
+        };
+        let initial = requested.filter(|_| !can.prunes).unwrap_or(config.initial_rank);
+        Ok((request, RankBudget::new(initial, requested, &note)))
     }
 
     /// Settings that describe the adapter of the run; `None` if it is not saved.
@@ -715,28 +717,6 @@ impl RunInput<'_> {
             config.clone(),
         );
         Ok(Some(settings))
-    }
-
-    fn budget(&self, request: RankRequest) -> RankBudget {
-        let can = self.run.method.can();
-        let matched = self.needed.first().zip(self.experiment().options.matching);
-        let (requested, note) = match (request, matched) {
-            (RankRequest::Average(rank), Some(((other, _), matching))) => {
-                let what = match matching {
-                    Matching::Parameters => "parameters",
-                    Matching::MedianRank => "rank",
-                };
-                (Some(rank), format!("{what} matched to {}", other.method))
-            }
-            (RankRequest::Average(rank), None) => (Some(rank), "half the settings' rank".into()),
-            (RankRequest::Initial, _) if can.prunes && !can.budget => (None, "learnt".into()),
-            (RankRequest::Initial, _) => (None, "the settings' rank".into()),
-        };
-        let initial_rank = match request {
-            RankRequest::Average(rank) if !can.prunes => rank,
-            _ => self.experiment().config.initial_rank,
-        };
-        RankBudget::new(initial_rank, requested, &note)
     }
 
     /// Makes the row from its members, which are the runs that it needs: averages their answers to the task and to other

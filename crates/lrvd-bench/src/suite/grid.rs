@@ -29,7 +29,7 @@ use crate::io::{
 use crate::memory::{PlannedMemory, Sizes};
 use crate::method::{MethodForm, MethodName};
 use crate::record::{ModelRecord, TaskData};
-use crate::run::{CLAIMS_DIR, RECORD_FILE, file_hashes};
+use crate::run::{CLAIMS_DIR, RECORD_FILE};
 use crate::settings::{Config, Facts, KlWeight, Layers, MethodSettings, Preset};
 use crate::task::Task;
 use crate::text::{UnknownName, grouped, templates};
@@ -588,8 +588,8 @@ impl Experiment {
                 for other in ["tasks", "methods", "seeds", "model", "data_dir"] {
                     settings.remove(other);
                 }
-                let files = json!(hashes(&self.settings, run.task));
-                settings.insert("data_files".to_owned(), files);
+                let files = self.data.get(run.task.name()).map(TaskData::hashes);
+                settings.insert("data_files".to_owned(), json!(files));
             }
             let PlannedRun { arm, task, method, seed, is_member, .. } = run;
             let text = json!([settings, arm, task.name(), method, seed, is_member]).to_string();
@@ -605,11 +605,6 @@ impl Experiment {
             }
         }
     }
-}
-
-/// Hashes of the files of `task`, in ascending order.
-pub(super) fn hashes(settings: &Value, task: Task) -> Vec<&str> {
-    file_hashes(&settings["data_files"][task.name()])
 }
 
 /// A whole sweep: everything that a worker needs to make any of its runs, and a report to describe them.

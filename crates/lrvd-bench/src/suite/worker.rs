@@ -33,13 +33,13 @@ use tracing::debug;
 
 use super::arms::Arms;
 use super::collect::{SuiteOutcome, collect};
-use super::execute::{ReadyTask, RunInput, Started, Tasks, data_files, load, open_backbone, start};
-use super::grid::{PLAN_DIR, Plan, PlannedRun, SuiteOptions, hashes, needed};
+use super::execute::{ReadyTask, RunInput, Started, Tasks, open_backbone, start};
+use super::grid::{Experiment, PLAN_DIR, Plan, PlannedRun, SuiteOptions, needed};
 use crate::backbone::Backbone;
 use crate::error::{Error, Kind, Result, kind_of, no_threads};
 use crate::io::{cannot, create_dir, read_json, write_text};
 use crate::progress::Event;
-use crate::record::RunRecord;
+use crate::record::{RunRecord, TaskData};
 use crate::run::{
     CHECKPOINT_DIR, CLAIMS_DIR, DATA_DIR, RECORD_FILE, clear, remove_parts, still_there, summary,
 };
@@ -290,28 +290,16 @@ impl<'a> Worker<'a> {
 
     fn task(&mut self, run: &PlannedRun) -> Result<Rc<ReadyTask>> {
         let model = self.model()?;
-        let plan = &self.plan;
-        let backbone = &model.0;
-        let experiment = &plan.experiments[run.experiment];
-        let data_dir =
-            experiment.options.data_dir.clone().unwrap_or_else(|| self.out.join(DATA_DIR));
-        self.tasks.get(run.experiment, run.task, || {
-            let ready = load(
-                run.task,
-                &data_dir,
-                backbone,
-                &experiment.config,
-                experiment.options.profile,
-            )?;
-            let found = data_files(std::iter::once(&ready));
-            let found = serde_json::json!({ "data_files": found });
-            if hashes(&found, run.task) != hashes(&experiment.settings, run.task) {
-                let task = run.task.name();
-                let folder = data_dir.display();
-                bail!("the data files of {task} in `{folder}` are not those of the plan");
-            }
-            Ok(ready)
-        })
+        let Experiment { options, config, data, .. } = &self.plan.experiments[run.experiment];
+        let data_dir = options.data_dir.clone().unwrap_or_else(|| self.out.join(DATA_DIR));
+        let place = run.experiment;
+        let ready =
+            self.tasks.get(place, run.task, &data_dir, &model.0, config, options.profile)?;
+        if data.get(run.task.name()).map(TaskData::hashes) != Some(ready.data.hashes()) {
+            let folder = data_dir.display();
+            bail!("the data files of {} in `{folder}` are not those of the plan", run.task);
+        }
+        Ok(ready)
     }
 }
 

@@ -133,7 +133,7 @@ fn methods_c_lora_weighs_the_divergence_of_every_token() {
     let expected: f64 = seen.flat_map(|seen| numbers(seen.per_token)).sum();
     let found = bench.objective(&*tuning, &state.model, &pass);
     close(numbers(found.kl.unwrap())[0], expected, 1e-10, "divergence");
-    let cycle = rescaled_cycle(14, 8.0, 1, 4).unwrap();
+    let cycle = rescaled_cycle(14, 8.0, 4).unwrap();
     let weight = rising_weight(0, cycle).unwrap() * 1e-6 / state.ranks().len() as f64;
     close(found.kl_weight / found.divisor, weight, 1e-12, "weight");
     // What was asked once is gone.
@@ -221,7 +221,7 @@ struct Step {
 const FACTOR: f64 = 0.75;
 
 fn cycle() -> u32 {
-    rescaled_cycle(14, 8.0, 1, 4).unwrap()
+    rescaled_cycle(14, 8.0, 4).unwrap()
 }
 
 fn step(bench: &Bench, key: &str) -> Step {
