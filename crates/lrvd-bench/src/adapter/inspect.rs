@@ -14,7 +14,7 @@ use lrvd_core::linalg::times_transposed;
 use lrvd_core::noise::NoiseKey;
 use lrvd_core::prune::{StatisticAggregate, StatisticOptions, rank_statistic};
 use lrvd_core::{Factors, Posterior};
-use lrvd_models::deberta::{DebertaClassifier, DebertaConfig, Pooling};
+use lrvd_models::deberta::{DebertaClassifier, DebertaConfig, Family, Pooling};
 use lrvd_models::llama::LlamaForCausalLm;
 use lrvd_models::{AutoModel, TokenBatch};
 use serde::Serialize;
@@ -293,6 +293,10 @@ pub fn inspect_base(dir: &Path) -> Result<BaseReport> {
     Ok(BaseReport {
         kind: "base",
         architecture: match &architecture {
+            // The prefix of a ModernBERT says nothing.
+            Architecture::Deberta(config) if config.family == Family::ModernBert => {
+                config.family.model_type()
+            }
             Architecture::Deberta(config) => config.family.prefix(),
             Architecture::Llama(config) => config.family.model_type(),
         },
