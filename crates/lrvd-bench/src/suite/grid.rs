@@ -52,6 +52,11 @@ impl Suite {
         }
     }
 
+    /// Methods for its models: reasoning sets are for language models, and a regression is for encoders.
+    pub fn methods(self) -> impl Iterator<Item = MethodName> {
+        MethodName::all().filter(move |method| self == Self::Glue || method.can().steps)
+    }
+
     pub fn task(self, name: &str) -> Result<Task> {
         Ok(match self {
             Self::Glue => Task::named_glue(name)?,
@@ -248,7 +253,7 @@ impl SuiteOptions {
             self.seeds = defaults.seeds;
         }
         if self.methods.is_empty() {
-            let all = || MethodName::all().chain([MethodName::LORA.tempered()]).collect();
+            let all = || self.suite.methods().chain([MethodName::LORA.tempered()]).collect();
             self.methods = defaults.methods.unwrap_or_else(all);
         }
         self.methods.sort();
@@ -294,6 +299,15 @@ impl SuiteOptions {
 
     /// Settings for a model: preset, profile, the user's, and what follows from the model where the user's do not say.
     pub(super) fn config(&self, architecture: &Architecture) -> Result<Config> {
+        for method in &self.methods {
+            method.check_temperature()?;
+            if let (false, Architecture::Llama(_)) = (method.can().steps, architecture) {
+                bail!(
+                    "`{}` is a regression on a frozen encoder, and the model is a language model: leave it out of `--methods`",
+                    method.key()
+                );
+            }
+        }
         let preset = self.suite.config(self.preset);
         let mut config = self.profile.shorten(self.suite, preset.clone())?;
         if let (Suite::Glue, Architecture::Llama(_)) = (self.suite, architecture) {

@@ -358,7 +358,7 @@ fn options(suite: Suite, device: String, arguments: SuiteArguments) -> Result<Su
     let mut methods = Vec::new();
     for name in &arguments.methods {
         if name.eq_ignore_ascii_case("all") {
-            methods.extend(MethodName::all());
+            methods.extend(suite.methods());
             continue;
         }
         methods.push(MethodName::named(name)?);
