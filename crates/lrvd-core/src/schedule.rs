@@ -90,16 +90,32 @@ impl KlDivisor {
     }
 }
 
+/// Course of the learning rates after the warm-up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
+pub enum RateCourse {
+    /// A line to 0.
+    #[default]
+    Linear,
+    /// Half a cosine to 0.
+    Cosine,
+    /// The full rates.
+    Constant,
+}
+
 /// Multiplier of every parameter group's learning rate, by step.
 ///
 /// With `w` warm-up steps and `T` steps in all, at step `t`:
 ///
 /// ```text
 /// warm-up   t < w:  t/w                (step 0 has rate 0 when w > 0)
-/// after it  max(0, (T − t)/(T − w))
+/// linear            max(0, (T − t)/(T − w))
+/// cosine            ½ (1 + cos(π (t − w)/(T − w))), 0 from T on
+/// constant          1
 /// ```
 ///
-/// Source: BERT's fine-tuning, and the published scripts of the method.
+/// Source: BERT's fine-tuning, and the published scripts of the method; the others as transformers' schedules of these names.
 ///
 /// # Examples
 ///
@@ -115,6 +131,7 @@ impl KlDivisor {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LrSchedule {
+    course: RateCourse,
     warmup_steps: u32,
     /// The step at which the rate has fallen to 0.
     total_steps: u32,
@@ -123,8 +140,13 @@ pub struct LrSchedule {
 impl LrSchedule {
     /// Linear rise over `warmup_steps`, then linear fall to 0 at `total_steps`.
     pub fn linear(warmup_steps: u32, total_steps: u32) -> Result<Self, Error> {
+        Self::new(RateCourse::Linear, warmup_steps, total_steps)
+    }
+
+    /// Linear rise over `warmup_steps`, then `course` until `total_steps`.
+    pub fn new(course: RateCourse, warmup_steps: u32, total_steps: u32) -> Result<Self, Error> {
         check_range("warmup_steps", warmup_steps, 0..=total_steps)?;
-        Ok(Self { warmup_steps, total_steps })
+        Ok(Self { course, warmup_steps, total_steps })
     }
 
     /// Number of steps before the full rate is reached.
@@ -138,10 +160,16 @@ impl LrSchedule {
             return f64::from(step) / f64::from(self.warmup_steps);
         }
         let total = self.total_steps;
-        if step >= total {
-            return 0.0;
+        let left = |step: u32| f64::from(total.saturating_sub(step));
+        match self.course {
+            RateCourse::Constant => 1.0,
+            _ if step >= total => 0.0,
+            RateCourse::Linear => left(step) / left(self.warmup_steps),
+            RateCourse::Cosine => {
+                let done = 1.0 - left(step) / left(self.warmup_steps);
+                0.5 * (1.0 + (std::f64::consts::PI * done).cos())
+            }
         }
-        f64::from(total - step) / f64::from(total - self.warmup_steps)
     }
 }
 
@@ -177,6 +205,14 @@ mod tests {
         let only_warmup = LrSchedule::linear(4, 4).unwrap();
         assert_eq!([3, 4].map(|step| only_warmup.factor(step)), [0.75, 0.0]);
         assert!(LrSchedule::linear(5, 4).is_err());
+        // transformers 5: get_cosine_schedule_with_warmup(1, 5), get_constant_schedule_with_warmup(2).
+        let cosine = LrSchedule::new(RateCourse::Cosine, 1, 5).unwrap();
+        let expected = [0.0, 1.0, 0.853_553_390_593_273_7, 0.5, 0.146_446_609_406_726_27, 0.0, 0.0];
+        for (step, expected) in (0..).zip(expected) {
+            assert!((cosine.factor(step) - expected).abs() < 1e-15, "{step}");
+        }
+        let constant = LrSchedule::new(RateCourse::Constant, 2, 4).unwrap();
+        assert_eq!([0, 1, 2, 3, 4].map(|step| constant.factor(step)), [0.0, 0.5, 1.0, 1.0, 1.0]);
         assert_eq!(LrSchedule::linear(0, 0).unwrap().factor(0), 0.0);
     }
 }

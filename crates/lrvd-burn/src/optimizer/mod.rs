@@ -135,22 +135,31 @@ pub struct Moments {
 /// p ← p − η/(1 − β1^t) · m / (sqrt(v)/sqrt(1 − β2^t) + ε)        t counts from 1
 /// ```
 ///
+/// The rate η of the factor B of an adapter is multiplied by a further number, that of LoRA+.
+///
 /// A parameter without a gradient is skipped: no decay, no count. One that was cut without this optimizer starts anew.
 ///
 /// # References
 ///
-/// Loshchilov and Hutter 2019, arXiv:1711.05101.
+/// Loshchilov and Hutter 2019, arXiv:1711.05101; LoRA+: Hayou et al. 2024, arXiv:2402.12354.
 #[derive(Clone, Debug)]
 pub struct AdamW {
     config: AdamWConfig,
     groups: ParameterGroups,
+    b_factor: f64,
     state: BTreeMap<String, Moments>,
 }
 
 impl AdamW {
     /// An optimizer without state.
     pub fn new(config: AdamWConfig, groups: ParameterGroups) -> Self {
-        Self { config, groups, state: BTreeMap::new() }
+        Self { config, groups, b_factor: 1.0, state: BTreeMap::new() }
+    }
+
+    /// The rate of the factor B as a multiple of that of A.
+    #[must_use]
+    pub fn with_b_factor(self, b_factor: f64) -> Self {
+        Self { b_factor, ..self }
     }
 
     /// One update with every group's rate multiplied by `factor` (the schedule).
@@ -163,7 +172,8 @@ impl AdamW {
             }
             let g = gradient.clone().without_autodiff();
             let rates = self.groups.rates(p.group, p.value.shape().len());
-            let rate = rates.learning_rate * factor;
+            let is_b = p.group == Group::AdapterMean && p.name.ends_with(".lora_B");
+            let rate = rates.learning_rate * factor * if is_b { self.b_factor } else { 1.0 };
             let fits = |moments: &Moments| moments.first.dims() == g.dims();
             let known = self.state.remove(p.name).filter(fits);
             let Moments { first, second, steps } = match known {

@@ -1,7 +1,7 @@
 //! The settings of a run that do not depend on its method.
 
 use lrvd_core::error::{above, check_range};
-use lrvd_core::schedule::LrSchedule;
+use lrvd_core::schedule::{LrSchedule, RateCourse};
 use serde::{Deserialize, Serialize};
 
 use crate::optimizer::{AdamWConfig, GroupRates, ParameterGroups};
@@ -33,8 +33,12 @@ pub struct TrainConfig {
     pub groups: ParameterGroups,
     /// `AdamW`'s constants: `beta1`, `beta2` in [0, 1), `epsilon` at least 0.
     pub optimizer: AdamWConfig,
-    /// Share of the steps with a rising rate, 0 to 1; it then falls to 0.
+    /// Share of the steps with a rising rate, 0 to 1.
     pub warmup_ratio: f64,
+    /// Course of the rates after that.
+    pub schedule: RateCourse,
+    /// Learning rate of the factor B as a multiple of that of A, at least 0: LoRA+ (Hayou et al. 2024, arXiv:2402.12354).
+    pub lora_plus_ratio: f64,
     /// Largest global gradient norm, above 0; `None` never clips.
     pub gradient_clip: Option<f64>,
     /// `true` for the model's own dropout in training; that of adapters follows their setting.
@@ -63,6 +67,8 @@ impl Default for TrainConfig {
             },
             optimizer: AdamWConfig::default(),
             warmup_ratio: 0.06,
+            schedule: RateCourse::Linear,
+            lora_plus_ratio: 1.0,
             gradient_clip: Some(1.0),
             model_dropout: true,
             train_pooler: true,
@@ -84,13 +90,14 @@ impl TrainConfig {
         check_range("evaluate_every", self.evaluate_every, 1..=1_000_000_000)?;
         check_range("patience", self.patience.unwrap_or(1), 1..=1_000_000_000)?;
         check_range("warmup_ratio", self.warmup_ratio, 0.0..=1.0)?;
+        check_range("lora_plus_ratio", self.lora_plus_ratio, 0.0..=1e4)?;
         if let Some(clip) = self.gradient_clip {
             check_range("gradient_clip", clip, above(0.0))?;
         }
         self.optimizer.check()?;
         self.groups.check()?;
         let warmup = (self.warmup_ratio * self.steps as f64).floor() as u32;
-        LrSchedule::linear(warmup, self.steps as u32)
+        LrSchedule::new(self.schedule, warmup, self.steps as u32)
     }
 }
 

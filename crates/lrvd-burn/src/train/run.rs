@@ -103,7 +103,8 @@ impl<M: Model, T: Method<M> + ?Sized> Run<M, T> {
             Group::Pooler => p.value.set_trainable(config.train_pooler),
             _ => {}
         });
-        let state = TrainState::new(model, AdamW::new(config.optimizer, groups));
+        let optimizer = AdamW::new(config.optimizer, groups).with_b_factor(config.lora_plus_ratio);
+        let state = TrainState::new(model, optimizer);
         Ok(Self { state, method, config: config.clone(), schedule, search: None })
     }
 

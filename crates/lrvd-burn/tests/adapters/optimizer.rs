@@ -63,6 +63,31 @@ impl Zoo {
     }
 }
 
+/// Both factors of an adapter.
+#[derive(Module, Debug)]
+struct Factors {
+    a: Named<Param<Tensor<2>>>,
+    b: Named<Param<Tensor<2>>>,
+}
+
+/// LoRA+: a first step is the rate times the sign of the gradient, as below, and B has 16 times the rate of A.
+#[test]
+fn the_rate_of_b_is_a_multiple_of_that_of_a() {
+    let of = |name, seed| Named::new(name, Group::AdapterMean, random(seed, [2, 3], DType::F64));
+    let mut factors = Factors { a: of("q.lora_A", 1), b: of("q.lora_B", 2) };
+    let values = |all: &Factors| [&all.a, &all.b].map(|p| host(p.val().flatten::<1>(0, 1)));
+    let before = values(&factors);
+    let loss = (factors.a.val().sum() + factors.b.val().sum()) * -0.5;
+    let gradients = NamedGradients::collect(&factors, &loss.backward());
+    optimizer().with_b_factor(16.0).step(&mut factors, &gradients, 0.5);
+    for ((old, new), rate) in before.into_iter().zip(values(&factors)).zip([1.5e-3, 2.4e-2]) {
+        for (p, q) in old.iter().zip(&new) {
+            let expected = p * (1.0 - rate * 0.02) + rate * 0.5 / (0.5 + 1e-8);
+            assert!((q - expected).abs() < 1e-14, "{q} {expected}");
+        }
+    }
+}
+
 #[test]
 fn a_first_step_has_the_rate_and_the_decay_of_its_group() {
     // With one step m/(1-β1) = g and sqrt(v/(1-β2)) = |g|: the update is η·sign(g) up to ε.
