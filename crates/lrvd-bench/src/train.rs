@@ -337,11 +337,8 @@ fn described_steps(config: &Config, batches: usize) -> Option<String> {
     let asked = epochs?;
     let exact = (asked * batches as f64).ceil() as usize;
     let epochs = |epochs: f64| {
-        if epochs == 1.0 {
-            "1 epoch".to_owned()
-        } else {
-            format!("{} epochs", (100.0 * epochs).round() / 100.0)
-        }
+        let number = ((100.0 * epochs).round() / 100.0).to_string();
+        if number == "1" { "1 epoch".to_owned() } else { format!("{number} epochs") }
     };
     let reason = match steps.cmp(&exact) {
         Ordering::Equal => String::new(),
@@ -429,6 +426,7 @@ impl TrainOptions {
                 self.method.key()
             );
         }
+        run::check_class_weight(config, &data.kind.goal.answers)?;
         let all = data.train.rows();
         let rows = config.train_rows.map_or(all, |most| most.min(all));
         let (is_drawn, goal) = (data.validation_split.is_some(), &data.kind.goal);

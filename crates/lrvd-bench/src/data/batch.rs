@@ -102,6 +102,9 @@ pub struct TokenExamples<'a> {
     /// Label smoothing `ε`: of `k` classes the right one is `1 − ε + ε/k` and every other `ε/k` (Szegedy et al. 2016,
     /// arXiv:1512.00567); a label that is there or not is a case of two classes.
     pub smoothing: f64,
+    /// Weights of the classes in the loss, `w`: a row counts as `w_y / mean of w_y over its batch`, which divides the loss of a
+    /// batch by its sum of weights. Without any, all rows count alike.
+    pub weights: &'a [f64],
     /// Unit of numbers.
     pub unit: LabelUnit,
     /// Keys and values of the state that all examples are about.
@@ -155,6 +158,15 @@ impl LabelUnit {
     }
 }
 
+/// Weight `n / (k n_c)` of each of `classes`, where `n_c` of the `n` rows are of class `c`, and `k` classes have rows.
+pub(crate) fn balanced(rows: &[TokenisedExample], classes: usize) -> Vec<f64> {
+    let mut counts = vec![0_usize; classes];
+    rows.iter().filter_map(TokenisedExample::class).for_each(|class| counts[class] += 1);
+    let present = counts.iter().filter(|&&count| count > 0).count();
+    let weight = |&count: &usize| rows.len() as f64 / (present * count) as f64;
+    counts.iter().map(|count| if *count == 0 { 0.0 } else { weight(count) }).collect()
+}
+
 /// As many answers as `labels`, or as the example with most has.
 pub(crate) fn widest<'a>(
     labels: usize,
@@ -185,7 +197,8 @@ impl<'a> TokenExamples<'a> {
     ) -> Self {
         let (smoothing, prefixes, dtype) = (0.0, None, DType::F32);
         let unit = LabelUnit::default();
-        Self { examples, pad_id, labels, smoothing, unit, prefixes, device, dtype }
+        let weights = &[];
+        Self { examples, pad_id, labels, smoothing, weights, unit, prefixes, device, dtype }
     }
 }
 
@@ -249,6 +262,8 @@ impl Examples for TokenExamples<'_> {
         };
         let width = if let Label::Score(_) = first { 1 } else { self.labels };
         let mut values = vec![0.0_f32; picked.len() * width];
+        let weight = |example: &&TokenisedExample| self.weights.get(example.class()?).copied();
+        let weights: Vec<f64> = picked.iter().filter_map(weight).collect();
         for ((row, example), &index) in values.chunks_mut(width).zip(picked).zip(indices) {
             match example.answer.label().filter(is_like) {
                 Some(Label::Class(class)) => {
@@ -273,6 +288,10 @@ impl Examples for TokenExamples<'_> {
                 }
                 None => return Err(mixed(index)),
             }
+        }
+        let mean = weights.iter().sum::<f64>() / weights.len().max(1) as f64;
+        for (row, weight) in values.chunks_mut(width).zip(&weights) {
+            row.iter_mut().for_each(|target| *target *= (weight / mean) as f32);
         }
         let data = TensorData::new(values, [indices.len(), width]);
         let values = Tensor::from_data(data, (self.device, self.dtype));
@@ -412,6 +431,8 @@ impl PreparedTask {
 
 #[cfg(test)]
 mod tests {
+    use lrvd_burn::train::negative_log_likelihood;
+
     use super::*;
 
     fn example(length: u32, label: Label) -> TokenisedExample {
@@ -459,6 +480,25 @@ mod tests {
         let third = 0.25_f32 / 3.0;
         let expected = [0.125, 0.875, 0.0, third, 0.75 + third, third];
         assert_eq!(targets.into_data().iter::<f32>().collect::<Vec<_>>(), expected);
+    }
+
+    /// `CrossEntropyLoss(weight=w)` of `PyTorch` on the same logits and classes.
+    #[test]
+    fn the_loss_of_a_batch_is_divided_by_its_sum_of_weights() {
+        let device = Device::flex();
+        let all = [0, 0, 1, 2].map(|class| example(2, Label::Class(class)));
+        let weights = balanced(&all, 3);
+        assert_eq!(weights, [2.0 / 3.0, 4.0 / 3.0, 4.0 / 3.0]);
+        let examples = TokenExamples { weights: &weights, ..examples(&all, &device) };
+        let targets = examples.targets(&[0, 1, 3]).unwrap();
+        let logits = Tensor::<2>::from_floats(
+            [[1.0, 0.0, -1.0], [0.0, 2.0, 0.5], [0.25, -0.5, 1.0]],
+            &device,
+        );
+        let loss = negative_log_likelihood(logits, &targets).into_data().iter::<f64>().sum::<f64>();
+        assert!((loss / 3.0 - 0.942_478_291_096_036_5).abs() < 1e-6, "{loss}");
+        // A class without a row has no weight, and is none of the classes that share the loss.
+        assert_eq!(balanced(&all[..3], 3), [0.75, 1.5, 0.0]);
     }
 
     #[test]

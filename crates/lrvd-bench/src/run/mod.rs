@@ -18,6 +18,6 @@ pub(crate) use folder::{
 pub use numbered::{last_folder, next_folder};
 pub(crate) use outcome::{ByDraws, Finished, LAST_PREDICTIONS, summary};
 pub(crate) use settings::{RowSettings, TrainSettings, is_run_on_texts};
-pub(crate) use start::{NO_CASCADE, Run, RunPlace, RunStart};
+pub(crate) use start::{NO_CASCADE, Run, RunPlace, RunStart, check_class_weight};
 pub use start::{RunState, fit};
 pub(crate) use trained::trained;

@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use anyhow::bail;
+use anyhow::{bail, ensure};
 use burn::module::Module as _;
 use burn::tensor::{DType, Device};
 use lrvd_burn::Selection;
@@ -22,7 +22,7 @@ use super::outcome::{Finished, evaluate, held_out, record, summary};
 use crate::answers::AnswerSpace;
 use crate::backbone::{Backbone, Head, load_model};
 use crate::data::PreparedTask;
-use crate::data::batch::{LabelUnit, TokenExamples, TokenisedExample};
+use crate::data::batch::{LabelUnit, TokenExamples, TokenisedExample, balanced};
 use crate::error::{Burn, Error, Kind, Result, kind_of};
 use crate::eval::{PeakMemory, RunContext};
 use crate::io::{JsonLayout, write_json};
@@ -31,7 +31,7 @@ use crate::method::linear::without_adapters;
 use crate::method::{DynMethod, FittedRows, Holdout, MethodName, RankRequest};
 use crate::progress::Event;
 use crate::record::{RankBudget, RunRecord};
-use crate::settings::Config;
+use crate::settings::{ClassWeight, Config};
 
 #[derive(Clone, Copy)]
 pub(crate) struct RunStart<'a> {
@@ -104,6 +104,7 @@ impl RunStart<'_> {
         if self.task.goal.answers == AnswerSpace::Tokens && !self.method.is_for_language() {
             bail!("{}: it is not for language modelling", self.method.key());
         }
+        check_class_weight(config, &self.task.goal.answers)?;
         let method = self.method.build(config, self.request)?;
         let mut targets = config.target_modules.layers();
         if let (AutoModel::LlamaScore(_), Selection::Names(names)) = (&model, &mut targets)
@@ -349,7 +350,7 @@ impl<'a> Run<'a> {
     /// The run in `folder` at its newest checkpoint or its start, with whatever could fail at the first step checked.
     pub(crate) fn open(&self, folder: &Path) -> Result<RunState> {
         let context = self.context();
-        batches(&context, &training(&context, &self.task.train))?;
+        batches(&context, &training(&context, &self.task.train, &[]))?;
         let mut run = self.start.fresh()?;
         if let Some(path) = latest_checkpoint(&folder.join(CHECKPOINT_DIR))? {
             load_checkpoint(&path, &mut run.state, &mut *run.method)?;
@@ -365,14 +366,46 @@ pub fn fit(
     stop: &AtomicBool,
     sink: &mut dyn FnMut(&Event),
 ) -> Result<Outcome> {
-    let rows = training(context, &context.task.train);
+    let weights = class_weights(context);
+    let rows = training(context, &context.task.train, &weights);
     let mut batches = batches(context, &rows)?;
     let mut observer = Watched { context, checkpoints, stop, sink };
     run.fit(&mut batches, &mut observer)
 }
 
-fn training<'a>(context: &RunContext<'a>, rows: &'a [TokenisedExample]) -> TokenExamples<'a> {
+/// Returns an error for weights of classes where rows have no class, or more than one.
+pub(crate) fn check_class_weight(config: &Config, answers: &AnswerSpace) -> Result<()> {
+    let found = match answers {
+        AnswerSpace::Classes { .. } => return Ok(()),
+        AnswerSpace::Labels { .. } => "several labels",
+        AnswerSpace::Score => "numbers",
+        AnswerSpace::Tokens => "texts",
+        AnswerSpace::Choice { .. }
+        | AnswerSpace::Question { .. }
+        | AnswerSpace::Questions { .. } => "questions",
+    };
+    ensure!(
+        config.class_weight.is_none(),
+        "setting `class_weight` is balanced: it is for rows of one class each, and these have {found}"
+    );
+    Ok(())
+}
+
+/// Weights of the classes by the rows that are trained on; none if all rows count alike.
+fn class_weights(context: &RunContext<'_>) -> Vec<f64> {
+    let task = context.task;
+    let weights =
+        context.config.class_weight.map(|ClassWeight::Balanced| balanced(&task.train, task.labels));
+    weights.unwrap_or_default()
+}
+
+fn training<'a>(
+    context: &RunContext<'a>,
+    rows: &'a [TokenisedExample],
+    weights: &'a [f64],
+) -> TokenExamples<'a> {
     TokenExamples {
+        weights,
         smoothing: context.config.label_smoothing,
         unit: context.task.unit,
         ..context.examples(rows)

@@ -12,7 +12,7 @@ use lrvd_core::kl::KlReduction;
 use lrvd_core::moments::CrossTerm;
 use lrvd_core::posterior::{INITIAL_LOG_VARIANCE, VariationalFamily};
 use lrvd_core::prune::{PruneSchedule, StatisticAggregate, StatisticOptions};
-use lrvd_core::schedule::KlDivisor;
+use lrvd_core::schedule::{KlDivisor, RateCourse};
 use lrvd_models::Precision;
 use lrvd_models::deberta::{ADAPTER_TARGETS, Pooling};
 use schemars::JsonSchema;
@@ -161,6 +161,14 @@ pub enum CheckpointChoice {
     Best,
 }
 
+/// Weights of the classes in the training loss.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum ClassWeight {
+    /// `n / (k n_c)`: every class has the same share of the loss over all rows.
+    Balanced,
+}
+
 settings! {
     /// Initial value and rate of the posterior's noise parameters.
     #[derive(Copy)]
@@ -283,10 +291,12 @@ settings! {
         lora_b_bound: f64 = 0.0, in 0.0..=1.0;
         /// Linear layers to adapt, by the end of their path, or `"all-linear"` for all but the output layer.
         target_modules: TargetModules = TargetModules::names(ADAPTER_TARGETS);
-        /// Peak rate of the adapter means.
+        /// Peak rate of the adapter means, and of a layer between encoder and head.
         learning_rate: f64 = 1e-3, in 0.0..=1e3;
-        /// Peak rate of the head.
+        /// Peak rate of the head. By default ten times `learning_rate`, or as many times as in the preset.
         head_learning_rate: f64 = 1e-2, in 0.0..=1e3;
+        /// Rate of the factor B of an adapter as a multiple of that of A, as LoRA+ has it, which is published with 16.
+        lora_plus_ratio: f64 = 1.0, in 0.0..=1e4;
         /// Decay of the adapter means of LoRA and AdaLoRA.
         baseline_weight_decay: f64 = 0.0, in 0.0..;
         /// Decay of the adapter means of BayesLoRA.
@@ -320,6 +330,9 @@ settings! {
         gradient_checkpointing: bool = false;
         /// Share of the steps with a rising rate.
         warmup_ratio: f64 = WARMUP, in 0.0..=1.0;
+        /// Course of the rates after the warm-up: a line to 0, half a cosine to 0, or constant. The refinement of a search for
+        /// ranks has a line.
+        schedule: RateCourse = RateCourse::Linear;
         /// Largest global gradient norm; `None` never clips.
         gradient_clip: Option<f64> = Some(0.1), in POSITIVE;
         /// Pruning of BayesLoRA.
@@ -341,6 +354,10 @@ settings! {
         backbone_dropout: bool = true;
         /// Share of a training target that is spread evenly over all classes, or over all choices of a question.
         label_smoothing: f64 = 0.0, in 0.0..1.0;
+        /// Weights of the classes in the training loss, by the rows that are trained on: `"balanced"` has `n / (k n_c)` for a class
+        /// of `n_c` of `n` rows and `k` classes. The loss of a batch is divided by its sum of weights. Temperature, choice of
+        /// ranks and metrics have none.
+        class_weight: Option<ClassWeight> = None;
         /// Steps between evaluations on the validation split.
         evaluate_every: usize = 200, in COUNT;
         /// Evaluations without a smaller negative log-likelihood after which a run stops early; `None` never stops it. The best
@@ -391,7 +408,7 @@ settings! { for DrawPolicy {
 }}
 
 values! {
-    TrainingScheme; PredictionDraws; BasePrecision; PoolerMode; CheckpointChoice; UpdatePhase; OptimizerOnPrune; Bucketing;
+    TrainingScheme; PredictionDraws; BasePrecision; PoolerMode; CheckpointChoice; ClassWeight; UpdatePhase; OptimizerOnPrune; Bucketing;
     LastBatch;
     Prior = |prior, key, range| match prior {
         Self::LogUniform => Ok(()),
@@ -402,7 +419,7 @@ values! {
         shape.check(&below(key, "inverse-gamma.shape"), range)?;
         rate.check(&below(key, "inverse-gamma.rate"), range)
     };
-    enum StatisticAggregate, VariationalFamily, KlReduction, KlDivisor, Pooling
+    enum StatisticAggregate, VariationalFamily, KlReduction, KlDivisor, RateCourse, Pooling
 }
 
 /// The setting or section at `key`; the table of all at an empty one.
@@ -467,6 +484,11 @@ impl Config {
                  set `kl_divisor=n_train`"
             );
         }
+        ensure!(
+            self.class_weight.is_none() || self.label_smoothing <= 0.0,
+            "setting `class_weight` is balanced: a smoothed target has no weight, and `label_smoothing` is {}",
+            self.label_smoothing
+        );
         if self.prediction.antithetic && self.prediction_draws == PredictionDraws::Activation {
             bail!(
                 "setting `prediction.antithetic` is true: it is for draws of weights, and `prediction_draws` is \
@@ -494,6 +516,10 @@ impl Config {
             self.label_smoothing <= 0.0,
             "setting `label_smoothing` is {}: it is for classes",
             self.label_smoothing
+        );
+        ensure!(
+            self.class_weight.is_none(),
+            "setting `class_weight` is balanced: it is for classes"
         );
         let DrawPolicy { tokens_per_pass, .. } = self.prediction;
         if self.prediction != (DrawPolicy { tokens_per_pass, ..DrawPolicy::default() }) {
@@ -538,6 +564,8 @@ impl Config {
             },
             optimizer: self.optimizer,
             warmup_ratio: self.warmup_ratio,
+            schedule: self.schedule,
+            lora_plus_ratio: self.lora_plus_ratio,
             gradient_clip: self.gradient_clip,
             model_dropout: self.backbone_dropout,
             train_pooler: self.pooler == PoolerMode::Trained,

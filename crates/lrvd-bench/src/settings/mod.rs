@@ -10,8 +10,9 @@ mod schema;
 mod table;
 
 pub use config::{
-    AdaLoraSettings, BasePrecision, CheckpointChoice, Config, LogVarianceSettings, MAX_DRAWS,
-    PoolerMode, PredictionDraws, PruneSettings, RankSearchSettings, TrainingScheme, holdout_share,
+    AdaLoraSettings, BasePrecision, CheckpointChoice, ClassWeight, Config, LogVarianceSettings,
+    MAX_DRAWS, PoolerMode, PredictionDraws, PruneSettings, RankSearchSettings, TrainingScheme,
+    holdout_share,
 };
 #[cfg(test)]
 pub(crate) use layers::evaluate_every;

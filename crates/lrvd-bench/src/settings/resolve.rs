@@ -10,13 +10,21 @@ use serde_json::{Value, json};
 
 use super::config::{BasePrecision, CheckpointChoice, Config, field};
 use super::layers::{Layers, Origin, TASK, evaluate_every, unusable};
-use super::names::{TargetModules, Training};
+use super::names::{Preset, TargetModules, Training};
 use super::table::below;
 use crate::error::Result;
 
 /// Settings that follow from the model, the data or other settings where they are not given.
-pub(super) const FOLLOWING: [&str; 7] =
-    ["checkpoint", "epochs", "evaluate_every", "max_length", "pooling", "steps", "target_modules"];
+pub(super) const FOLLOWING: [&str; 8] = [
+    "checkpoint",
+    "epochs",
+    "evaluate_every",
+    "head_learning_rate",
+    "max_length",
+    "pooling",
+    "steps",
+    "target_modules",
+];
 
 /// Facts of a model that settings follow from.
 pub trait ModelFacts {
@@ -145,6 +153,7 @@ impl Layers {
 
     fn derive(&mut self, facts: &Facts<'_>) -> Result<()> {
         self.derive_steps(facts)?;
+        self.derive_head_rate()?;
         // The last of a number of steps is the one that was asked for.
         let is_open = !self.document["epochs"].is_null();
         if is_open && facts.chooses_model && self.origin("checkpoint") == Origin::Default {
@@ -157,6 +166,20 @@ impl Layers {
         if let (Some(steps), false) = (self.count("steps"), self.is_given("evaluate_every")) {
             self.put("evaluate_every", evaluate_every(steps).into(), Origin::Default);
         }
+        Ok(())
+    }
+
+    /// Keeps the ratio of the head's rate to that of the adapters, which the preset has.
+    fn derive_head_rate(&mut self) -> Result<()> {
+        let rate = "learning_rate";
+        let head = "head_learning_rate";
+        if !self.is_given(rate) || self.is_given(head) || self.training != Training::Classifier {
+            return Ok(());
+        }
+        let Config { preset, learning_rate, .. } = self.read()?;
+        let usual = Preset::named(&preset)?.config();
+        let own = usual.head_learning_rate * (learning_rate / usual.learning_rate);
+        self.put(head, json!(own), Origin::Default);
         Ok(())
     }
 
@@ -201,7 +224,6 @@ mod tests {
     use lrvd_models::deberta::ADAPTER_TARGETS;
 
     use super::*;
-    use crate::settings::Preset;
 
     struct Facts40;
 
@@ -237,6 +259,8 @@ mod tests {
         assert_eq!((config.max_length, config.pooling), (40, Pooling::Mean));
         assert_eq!(config.target_modules, TargetModules::names(["query", "value"]));
         assert_eq!((config.evaluate_every, config.checkpoint), (3, CheckpointChoice::Best));
+        // 1e-2 · .25/1e-3: the head keeps its ratio.
+        assert!((config.head_learning_rate - 2.5).abs() < 1e-12);
         for (key, origin) in [
             ("max_length", Origin::Model),
             ("pooling", Origin::Model),

@@ -65,9 +65,24 @@ pub(crate) struct TrainArguments {
     /// Optimizer steps, instead of epochs.
     #[arg(long, value_name = "N", value_parser = args::count(), allow_negative_numbers = true, help_heading = heading::TRAINING)]
     pub(crate) steps: Option<usize>,
-    /// Peak learning rate of the adapters.
+    /// Peak learning rate of the adapters; the head's keeps its ratio to it.
+    ///
+    /// The head learns at ten times the rate of the adapters by default, also where this option or a file changes that
+    /// rate, unless `head_learning_rate` is set.
     #[arg(long, value_name = "RATE", value_parser = args::positive, allow_negative_numbers = true, help_heading = heading::TRAINING)]
     pub(crate) learning_rate: Option<f64>,
+    /// Course of the learning rates after the warm-up [default: linear].
+    ///
+    /// linear falls in a line to 0, cosine along half a cosine to 0, constant stays.
+    #[arg(long, value_name = "NAME", value_parser = ["linear", "cosine", "constant"], help_heading = heading::TRAINING, hide_short_help = true)]
+    pub(crate) schedule: Option<String>,
+    /// Weigh the rows of rare classes up: `balanced`.
+    ///
+    /// In the training loss a class of n_c of n rows has the weight n / (k n_c), with k classes, as scikit-learn's `balanced`; the loss of a
+    /// batch is divided by its sum of weights. Rare classes are found more often, and given their probability is higher than they are
+    /// frequent. The temperature, the choice of ranks and all metrics have no weights. For rows of one class each.
+    #[arg(long, value_name = "NAME", value_parser = ["balanced"], help_heading = heading::TRAINING, hide_short_help = true)]
+    pub(crate) class_weight: Option<String>,
     /// Examples per step.
     #[arg(long, value_name = "N", value_parser = args::count(), allow_negative_numbers = true, help_heading = heading::TRAINING)]
     pub(crate) batch_size: Option<usize>,
@@ -251,6 +266,12 @@ fn settings(arguments: &TrainArguments, training: Training) -> Result<Layers> {
     for (key, value) in counts {
         if let Some(value) = value {
             config.set(key, value as i64)?;
+        }
+    }
+    let words = [("schedule", &arguments.schedule), ("class_weight", &arguments.class_weight)];
+    for (key, value) in words {
+        if let Some(value) = value {
+            config.set(key, value.as_str())?;
         }
     }
     if arguments.keep_head {
