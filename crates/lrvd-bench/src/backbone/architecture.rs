@@ -59,7 +59,8 @@ impl Architecture {
             }
             _ => {
                 let supported = [&Family::model_types()[..], &LlamaFamily::model_types()].concat();
-                let supported = quoted(supported);
+                let supported = supported.iter().map(|name| format!("`{name}`"));
+                let supported = supported.collect::<Vec<_>>().join(", ");
                 bail!("`{}`: `model_type` is {found}, supported: {supported}", file.display())
             }
         }
