@@ -16,7 +16,6 @@ use crate::error::Result;
 use crate::io::read_json;
 use crate::settings::{BasePrecision, ModelFacts, TargetModules, WordingSettings};
 use crate::task::{Goal, Task};
-use crate::text::quoted;
 
 /// Every linear layer of a language model, by the end of the path.
 const LLAMA_LAYERS: [&str; 8] =
