@@ -18,6 +18,8 @@
 //! | `burn_train` | metrics and a step for burn-train's learner (feature `train`) |
 //! | `schema` | JSON schemas of settings files (feature `schema`) |
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 pub mod adapter;
 mod bayes_lora;
 #[cfg(feature = "train")]

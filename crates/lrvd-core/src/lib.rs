@@ -23,6 +23,8 @@
 //!
 //! Both factors have the orientation of PEFT's files. Results by rank (`b_per_rank`, singular directions) name their shape.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 pub mod adalora;
 pub mod baselines;
 pub mod error;
