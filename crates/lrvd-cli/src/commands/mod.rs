@@ -22,7 +22,9 @@ mod table;
 mod train;
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 
+use anyhow::Context as _;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::{Shell, generate};
@@ -108,6 +110,13 @@ pub(crate) enum Command {
         #[arg(value_enum)]
         shell: Shell,
     },
+    /// Write the manual pages.
+    #[command(hide = true)]
+    Man {
+        /// Folder that gets a page for each command, `lrvd.1`, `lrvd-train.1` and so on.
+        #[arg(value_name = "DIR")]
+        folder: PathBuf,
+    },
 }
 
 impl Command {
@@ -116,6 +125,7 @@ impl Command {
         let rows = |has_rows: bool| if has_rows { Content::Rows } else { Content::Document };
         match self {
             Self::Completions { .. }
+            | Self::Man { .. }
             | Self::Data(data::DataCommand::Formats)
             | Self::Config(config::ConfigCommand::Init { .. }) => Content::Text,
             Self::Train(_) | Self::Serve { .. } | Self::Export(_) => Content::Document,
@@ -189,6 +199,12 @@ pub(crate) fn run(arguments: Arguments, printer: Printer) -> Outcome {
             printer.data(String::from_utf8(script)?.trim_end())?;
             Ok(ExitStatus::Done)
         }
+        Command::Man { folder } => {
+            std::fs::create_dir_all(&folder)
+                .and_then(|()| clap_mangen::generate_to(Arguments::command(), &folder))
+                .with_context(|| format!("cannot write manual pages to `{}`", folder.display()))?;
+            Ok(ExitStatus::Done)
+        }
         Command::Bench(command) => bench::run(command, global, printer),
     }
 }
@@ -236,7 +252,7 @@ mod tests {
             let help = command.render_long_help().to_string();
             assert!(help.contains(&format!("Usage: {path}")), "{path}: {help}");
             let taught = help.contains("Examples:") && help.matches(&path).count() >= 3;
-            assert!(taught || path == "lrvd completions", "{path}: {help}");
+            assert!(taught || ["lrvd completions", "lrvd man"].contains(&path.as_str()), "{path}: {help}");
         }
         assert!(count >= 15, "{count}");
     }
