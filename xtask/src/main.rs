@@ -10,6 +10,7 @@ mod bench;
 mod check;
 mod commits;
 mod device;
+mod dist;
 mod forward;
 mod outside;
 mod process;
@@ -129,6 +130,14 @@ enum Command {
     /// `xtask/python/page_test.py`.
     #[command(disable_help_flag = true)]
     PageTest(Passed),
+    /// Build the files of a release, and test each as a user gets it.
+    ///
+    /// Packs the crates; builds a wheel with the program, installs it into a new virtual environment, and runs the quick
+    /// suite and a training outside the source tree; packs the archive with manual pages and completions, and installs it by
+    /// crates/lrvd-cli/install.sh from a server on the loopback address. Prints what is skipped, and why. ARGS are those of
+    /// xtask/python/dist.py: `--profile quick` builds faster than `dist`.
+    #[command(disable_help_flag = true)]
+    DistTest(Passed),
 }
 
 /// Arguments for another program.
@@ -155,6 +164,7 @@ fn main() -> ExitCode {
         Command::SlurmTest { program } => done(test::slurm(program.as_deref())),
         Command::Jevcompat(Passed { arguments }) => script::run("conformance", &arguments),
         Command::PageTest(Passed { arguments }) => script::run("page_test", &arguments),
+        Command::DistTest(Passed { arguments }) => dist::test(&arguments),
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("error: {error:#}");
@@ -188,7 +198,7 @@ mod tests {
             let asked = Arguments::try_parse_from(["xtask", name, "--help"]);
             match name {
                 // The CLI and the scripts print theirs.
-                "glue" | "reasoning" | "lrvd" | "jevcompat" | "page-test" => {
+                "glue" | "reasoning" | "lrvd" | "jevcompat" | "page-test" | "dist-test" => {
                     assert!(asked.is_ok(), "{name}");
                 }
                 _ => assert_eq!(asked.map_err(|e| e.kind()).err(), Some(ErrorKind::DisplayHelp)),
