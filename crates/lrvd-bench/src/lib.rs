@@ -26,7 +26,6 @@
 //! The loop is [`lrvd_burn::train`]'s. Nothing here prints: callers pass a function of [`progress::Event`].
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
-
 // The crate's only user is `lrvd-cli`: docs are where they say something.
 #![allow(missing_docs, clippy::missing_errors_doc)]
 

@@ -252,7 +252,10 @@ mod tests {
             let help = command.render_long_help().to_string();
             assert!(help.contains(&format!("Usage: {path}")), "{path}: {help}");
             let taught = help.contains("Examples:") && help.matches(&path).count() >= 3;
-            assert!(taught || ["lrvd completions", "lrvd man"].contains(&path.as_str()), "{path}: {help}");
+            assert!(
+                taught || ["lrvd completions", "lrvd man"].contains(&path.as_str()),
+                "{path}: {help}"
+            );
         }
         assert!(count >= 15, "{count}");
     }
