@@ -99,7 +99,8 @@ mod tests {
         }
         for (mut name, _) in needs.clone() {
             while name != "ci" {
-                name = needs[name].first().unwrap_or_else(|| panic!("`{name}` needs no job"));
+                name =
+                    needs[name].first().copied().unwrap_or_else(|| panic!("`{name}` needs no job"));
             }
         }
         assert!(jobs.contains("uses: ./.github/workflows/ci.yml"));
