@@ -401,14 +401,18 @@ impl DebertaConfig {
         RelativePositions::new(self.position_buckets, self.max_relative_positions).ok()
     }
 
+    /// The padding token, if rows of the position embedding are counted from it: token `i` has row `counted_from + 1 + i`.
+    pub fn counted_from(&self) -> Option<usize> {
+        self.pad_token_id.filter(|_| self.family.spec().shifts_positions)
+    }
+
     /// The most tokens of an input, for a model with a row or an angle for every position; `None` where only distances count.
     pub fn positions(&self) -> Option<usize> {
         if !self.layer_attention.is_empty() {
             return Some(self.max_position_embeddings);
         }
         // Rows up to the padding's are not those of a token.
-        let pad = self.pad_token_id.filter(|_| self.family.spec().shifts_positions);
-        let unused = pad.map_or(0, |pad| pad + 1);
+        let unused = self.counted_from().map_or(0, |pad| pad + 1);
         self.position_biased_input.then_some(self.max_position_embeddings.saturating_sub(unused))
     }
 

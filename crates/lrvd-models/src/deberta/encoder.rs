@@ -214,7 +214,7 @@ impl Embeddings {
         Self {
             word,
             position,
-            counted_from: config.pad_token_id.filter(|_| config.family.spec().shifts_positions),
+            counted_from: config.counted_from(),
             token_type,
             projection,
             norm,

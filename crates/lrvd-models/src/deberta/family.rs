@@ -39,37 +39,42 @@ pub const ADAPTER_TARGETS: [&str; 6] = [
 
 /// Names and defaults of a family; the defaults are transformers'.
 #[derive(Debug)]
-pub(super) struct FamilySpec {
-    family: Family,
+pub struct FamilySpec {
+    /// The family.
+    pub family: Family,
     /// `model_type`.
-    model_type: &'static str,
+    pub model_type: &'static str,
     /// Class of transformers with a head for classes.
-    architecture: &'static str,
+    pub architecture: &'static str,
     /// Start of the names of the encoder's parameters.
-    prefix: &'static str,
+    pub prefix: &'static str,
     /// Path of the stack of layers below the prefix.
-    stack: &'static str,
+    pub stack: &'static str,
     /// Paths in an encoder layer of the layers of [`ADAPTER_TARGETS`]; one that is several of them is named as often.
-    pub(super) layers: [&'static str; 6],
+    pub layers: [&'static str; 6],
     /// Paths of the norms in an encoder layer: behind the attention, behind the feed-forward.
-    pub(super) norms: [&'static str; 2],
+    pub norms: [&'static str; 2],
     /// Paths that name the dropouts in an encoder layer: on attention weights, on the attention's output, on that of the
     /// feed-forward; empty for none.
-    pub(super) dropouts: [&'static str; 3],
-    head: [&'static str; 2],
+    pub dropouts: [&'static str; 3],
+    /// Paths of the layer before the classifier, which reads the first token, and of the classifier.
+    pub head: [&'static str; 2],
     /// Between both layers of the head.
-    pub(super) head_activation: Activation,
+    pub head_activation: Activation,
     /// Key of the dropout before the classifier, and its default where that is not `hidden_dropout_prob`.
-    pub(super) head_dropout: (&'static str, Option<f64>),
+    pub head_dropout: (&'static str, Option<f64>),
     /// Keys of `config.json` that BERT calls otherwise, each with BERT's name.
-    pub(super) keys: &'static [(&'static str, &'static str)],
+    pub keys: &'static [(&'static str, &'static str)],
     /// `true` if a position's row of the table is counted from the padding token.
-    pub(super) shifts_positions: bool,
+    pub shifts_positions: bool,
     /// `true` if each head adds a bias by the distance of two positions to its scores.
-    pub(super) has_position_bias: bool,
-    pub(super) pad_token_id: usize,
-    pub(super) layer_norm_eps: f64,
-    pub(super) type_vocab_size: usize,
+    pub has_position_bias: bool,
+    /// The padding token, by default.
+    pub pad_token_id: usize,
+    /// Added to the variance in every layer norm, by default.
+    pub layer_norm_eps: f64,
+    /// Rows of the token-type embedding, by default.
+    pub type_vocab_size: usize,
 }
 
 const BERT: FamilySpec = FamilySpec {
@@ -250,7 +255,7 @@ impl Family {
     }
 
     /// Path of the stack of layers.
-    pub(super) fn stack(self) -> String {
+    pub fn stack(self) -> String {
         let FamilySpec { prefix, stack, .. } = self.spec();
         format!("{prefix}.{stack}")
     }
@@ -276,7 +281,8 @@ impl Family {
         self == Self::ModernBert
     }
 
-    pub(super) fn spec(self) -> &'static FamilySpec {
+    /// Names and defaults.
+    pub fn spec(self) -> &'static FamilySpec {
         // In the order of the families.
         &SPECS[self as usize]
     }

@@ -99,7 +99,7 @@ impl RelativePositions {
 }
 
 /// Rows of MPNet's table of biases. transformers reads as many whatever `relative_attention_num_buckets` is.
-pub(super) const BIAS_ROWS: usize = 32;
+pub const BIAS_ROWS: usize = 32;
 
 /// The row of MPNet's table of biases for a distance `r = i - j`.
 ///
@@ -118,7 +118,7 @@ pub(super) const BIAS_ROWS: usize = 32;
 /// # References
 ///
 /// Raffel et al. 2020, arXiv:1910.10683, section 2.1; Song et al. 2020, arXiv:2004.09297.
-pub(super) fn bias_row(relative: i64) -> i32 {
+pub fn bias_row(relative: i64) -> i32 {
     let distance = relative.unsigned_abs().min(128) as i32;
     let bucket = match distance {
         0..8 => distance,

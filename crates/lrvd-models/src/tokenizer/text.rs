@@ -122,6 +122,13 @@ impl TextTokenizer {
         })
     }
 
+    /// The text of a `tokenizer.json` of this tokenizer, without truncation and padding.
+    pub fn to_json(&self) -> Result<String> {
+        let mut engine = self.engine.clone();
+        engine.with_post_processor(self.template.clone());
+        engine.to_string(true).map_err(Error::library("write a tokenizer", &self.file))
+    }
+
     /// Encodes a text, or a pair, with special tokens, cut to `max_length` tokens, special ones included,
     /// longest first on the side of the tokenizer's settings. Offsets count characters.
     ///
