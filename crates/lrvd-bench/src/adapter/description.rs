@@ -303,7 +303,7 @@ impl Description {
         self
     }
 
-    pub(super) fn reader<'a>(&'a self, backbone: &'a Backbone) -> Result<TextReader<'a>> {
+    pub(crate) fn reader<'a>(&'a self, backbone: &'a Backbone) -> Result<TextReader<'a>> {
         let (architecture, tokenizer) = (&backbone.architecture, &backbone.tokenizer);
         architecture.reader(tokenizer, &self.goal, &self.layout, self.run.max_length)
     }
@@ -311,6 +311,15 @@ impl Description {
     /// The words in which a language model is asked.
     pub(crate) fn wording(&self) -> Option<Wording> {
         self.layout.wording(&self.goal.answers, self.pairs == Some(true))
+    }
+
+    /// The temperature of the answers at the mean, where one was fitted.
+    pub(crate) fn mean_temperature(&self) -> Option<f64> {
+        let kind = match &self.goal.answers {
+            AnswerSpace::Question { question } => Some(question.kind),
+            _ => None,
+        };
+        self.temperature(kind, 0)
     }
 
     /// The temperature of the answers of `draws` draws to questions of this type, where one was fitted.

@@ -40,6 +40,9 @@ pub(super) enum CardFormat<'a> {
     Peft { layout: &'a str, encoder: bool },
     Merged { encoder: bool },
     Gguf { file: &'a str },
+    Onnx,
+    #[serde(rename = "sentence-transformers")]
+    SentenceTransformers,
 }
 
 pub(super) struct Card<'a> {
@@ -96,6 +99,12 @@ impl<'a> Card<'a> {
             let scale = module.scaling.map_or_else(String::new, |scale| scale.to_string());
             (code(&module.path), rank, module.initial_rank, scale)
         });
+        let temperature = info.and_then(Description::mean_temperature);
+        let function = match info.map(|info| &info.goal.answers) {
+            Some(AnswerSpace::Score) => "identity",
+            Some(AnswerSpace::Labels { .. }) => "sigmoid",
+            _ => "softmax",
+        };
         let values = context! {
             hub_base,
             // A JSON text is a YAML text, whatever is in it.
@@ -112,7 +121,9 @@ impl<'a> Card<'a> {
                 info.goal.answers,
                 AnswerSpace::Choice { .. } | AnswerSpace::Questions { .. }
             )),
-            temperature => info.and_then(|info| info.temperatures.by_draws.get(&0)).map(f64::to_string),
+            temperature => temperature.as_ref().map(f64::to_string),
+            function => function,
+            output => if function == "identity" { "logits" } else { "probabilities" },
             report => Serde(report),
             head => report.saved_parameters.values().sum::<usize>(),
             head_file => HEAD_FILE,

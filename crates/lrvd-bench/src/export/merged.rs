@@ -32,7 +32,7 @@ const LM_HEAD: &str = "lm_head.weight";
 const EMBEDDINGS: &str = "model.embed_tokens.weight";
 const SCORE: &str = "score.weight";
 /// Settings of a tokenizer, which may contain a chat template, and the file of a template alone, which comes first.
-const SETTINGS_FILE: &str = "tokenizer_config.json";
+pub(super) const SETTINGS_FILE: &str = "tokenizer_config.json";
 const TEMPLATE_FILE: &str = "chat_template.jinja";
 /// Texts that the merged model and the adapter are compared on.
 const PROBES: [&str; 6] = [
@@ -72,8 +72,8 @@ pub fn export_merged(
         && pooling.is_bare()
     {
         bail!(
-            "the adapter `{}` was trained with `pooling` = `{}`, and transformers has no classifier that reads {}: \
-             export the adapter (`--to peft`)",
+            "the adapter `{}` was trained with `pooling` = `{}`, and transformers has no classifier that reads {}: use `--to onnx`, \
+             `--to sentence-transformers`, or `--to peft` for the adapter alone",
             adapter.folder.display(),
             pooling.name(),
             pooling.describe()
@@ -81,11 +81,11 @@ pub fn export_merged(
     }
     let store = backbone.architecture.open_weights(model)?;
     let lora = adapter.files.peft.to_lora()?;
-    let plan = Plan::new(&backbone.architecture, &store, &lora)?;
+    let plan = Plan::new(&backbone.architecture, Pooling::First, &store, &lora)?;
     let untied = plan.untied;
     let building = AtomicDir::create(out)?;
     let folder = building.path();
-    let (tensors, parameters) = plan.write(&store, &lora, folder)?;
+    let (tensors, parameters) = plan.write(folder)?;
     let config = config(&backbone, info.as_ref(), untied)?;
     write_json(&folder.join("config.json"), &config, JsonLayout::Pretty)?;
     companions(model, folder)?;
@@ -98,7 +98,10 @@ pub fn export_merged(
     let card = Card::of(adapter, info.as_ref(), &ranks, command)?;
     let encoder = info.as_ref().is_some_and(|info| info.layout.readout() == Readout::Head);
     card.write(CardFormat::Merged { encoder }, folder)?;
-    let compare = |limit| compare(adapter, info.as_ref(), folder, limit, device);
+    let compare = |limit| {
+        let answers = Answers::of(adapter, info.as_ref(), device)?;
+        answers.compare(limit, &merged_logits(folder, info.as_ref(), device)?)
+    };
     let difference = verify.map(compare).transpose()?;
     building.commit()?;
     let warnings = warnings.into_iter().chain(differences(info.as_ref(), false)).collect();
@@ -113,15 +116,19 @@ enum Origin<'a> {
     Adapter(&'a HostTensor),
 }
 
-struct Plan<'a> {
+/// The weights of the merged model, under the names of a model with a head.
+pub(super) struct Plan<'a> {
+    store: &'a WeightStore,
+    adapter: &'a PeftAdapter,
     tensors: BTreeMap<String, Origin<'a>>,
     untied: bool,
 }
 
 impl<'a> Plan<'a> {
-    fn new(
+    pub(super) fn new(
         architecture: &Architecture,
-        store: &WeightStore,
+        pooling: Pooling,
+        store: &'a WeightStore,
         adapter: &'a PeftAdapter,
     ) -> Result<Self> {
         let tied =
@@ -176,7 +183,9 @@ impl<'a> Plan<'a> {
             tensors.remove(LM_HEAD);
         }
         if let Architecture::Deberta(config) = architecture {
-            let head = config.family.head_parameters().into_iter();
+            // The parameters of a pooler come first.
+            let without = if pooling.has_pooler() { 0 } else { 2 };
+            let head = config.family.head_parameters().into_iter().skip(without);
             let absent: Vec<String> = head.filter(|name| !tensors.contains_key(name)).collect();
             if !absent.is_empty() {
                 return Err(no_head(store.path(), absent));
@@ -188,22 +197,24 @@ impl<'a> Plan<'a> {
         {
             return Err(lrvd_burn::Error::no_tensor(store.path(), &tensor).into());
         }
-        Ok(Self { tensors, untied })
+        Ok(Self { store, adapter, tensors, untied })
+    }
+
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.tensors.keys().map(String::as_str)
+    }
+
+    pub(super) fn shape(&self, name: &str) -> Option<&[usize]> {
+        match self.tensors.get(name)? {
+            Origin::Base(base) => self.store.shape(base),
+            Origin::Adapter(tensor) => Some(tensor.shape()),
+        }
     }
 
     /// Writes one file, or shards and their index; returns the numbers of tensors and of values.
-    fn write(
-        &self,
-        store: &WeightStore,
-        adapter: &PeftAdapter,
-        folder: &Path,
-    ) -> Result<(usize, usize)> {
-        let sizes = self.tensors.iter().map(|(name, origin)| {
-            let shape = match origin {
-                Origin::Base(base) => store.shape(base).unwrap_or_default(),
-                Origin::Adapter(tensor) => tensor.shape(),
-            };
-            (name, shape.iter().product::<usize>())
+    fn write(&self, folder: &Path) -> Result<(usize, usize)> {
+        let sizes = self.tensors.keys().map(|name| {
+            (name, self.shape(name).unwrap_or_default().iter().product::<usize>())
         });
         let sizes: Vec<(&String, usize)> = sizes.collect();
         let shards = shards(&sizes, SHARD);
@@ -216,7 +227,7 @@ impl<'a> Plan<'a> {
             };
             let mut tensors = BTreeMap::new();
             for &name in names {
-                tensors.insert(name.clone(), self.tensor(name, store, adapter)?);
+                tensors.insert(name.clone(), self.tensor(name)?);
                 map.insert(name.as_str(), file.clone());
             }
             write_safetensors(folder.join(file), &tensors, &metadata)?;
@@ -229,15 +240,16 @@ impl<'a> Plan<'a> {
         Ok((self.tensors.len(), parameters))
     }
 
-    fn tensor(&self, name: &str, store: &WeightStore, adapter: &PeftAdapter) -> Result<HostTensor> {
+    /// A weight of the plan, in single precision if it is a number.
+    pub(super) fn tensor(&self, name: &str) -> Result<HostTensor> {
         let wrong = |source| anyhow!("module `{name}`: {source}");
         // Absent ones are not in the plan.
         let base = match &self.tensors[name] {
-            Origin::Base(base) => store.read(base)?,
+            Origin::Base(base) => self.store.read(base)?,
             Origin::Adapter(tensor) => (*tensor).clone(),
         };
         let update: Option<&PeftModule> =
-            name.strip_suffix(".weight").and_then(|path| adapter.modules.get(path));
+            name.strip_suffix(".weight").and_then(|path| self.adapter.modules.get(path));
         match update {
             Some(module) => module.merged(&base).map_err(wrong),
             None if base.is_float() => {
@@ -284,7 +296,12 @@ fn shards<'a>(sizes: &[(&'a String, usize)], limit: usize) -> Vec<Vec<&'a String
     shards
 }
 
-fn config(backbone: &Backbone, info: Option<&Description>, untied: bool) -> Result<Value> {
+/// The configuration of the merged model, with the names of its classes.
+pub(super) fn config(
+    backbone: &Backbone,
+    info: Option<&Description>,
+    untied: bool,
+) -> Result<Value> {
     let model = backbone.location.folder.as_path();
     let file = model.join("config.json");
     let mut config: Value = if GgufModel::is_at(model) {
@@ -342,7 +359,7 @@ fn without_place(config: &mut Value, key: &str) -> bool {
 }
 
 /// Copies the files of the tokenizer, or writes those of a GGUF file.
-fn companions(model: &Path, folder: &Path) -> Result<()> {
+pub(super) fn companions(model: &Path, folder: &Path) -> Result<()> {
     let write = |name: &str, text: &str| {
         std::fs::write(folder.join(name), text).map_err(cannot("write", folder))
     };
@@ -407,50 +424,66 @@ fn own_end(architecture: &Architecture, adapter: &Path, folder: &Path) -> Result
     Ok(())
 }
 
-/// The largest difference between logits of base with adapter and of the merged model, in single precision, and their number.
-fn compare(
-    adapter: &Adapter,
+/// The logits of base and adapter on the probes, in single precision.
+pub(super) struct Answers(Vec<f64>);
+
+impl Answers {
+    pub(super) fn of(
+        adapter: &Adapter,
+        info: Option<&Description>,
+        device: &Device,
+    ) -> Result<Self> {
+        let single = Some(BasePrecision::F32);
+        Ok(Self(match info {
+            Some(info) => {
+                let model = SavedClassifier::on(adapter, DrawPolicy::default(), single, device)?;
+                model.mean_logits(&probes(info))?
+            }
+            None => SavedLanguageModel::on(adapter, single, device)?.mean_logits(&PROBES)?,
+        }))
+    }
+
+    /// The largest difference from the `found` logits of the export, and their number.
+    pub(super) fn compare(&self, limit: f64, found: &[f64]) -> Result<(f64, usize)> {
+        let Self(expected) = self;
+        let largest = expected.iter().map(|value| value.abs()).fold(1.0, f64::max);
+        let differences =
+            expected.iter().zip(found).map(|(expected, found)| (expected - found).abs());
+        // A value that is not a number is a difference as well.
+        let difference = differences.fold(0.0, |a: f64, b| if b > a || b.is_nan() { b } else { a });
+        if difference <= limit * largest && expected.len() == found.len() {
+            Ok((difference, expected.len()))
+        } else {
+            Err(Kind::Differs.mark(anyhow!(
+                "a logit of the exported model is off by {difference:.3e}, more than {limit:e} of the \
+                 largest, {largest:.3}: nothing was written"
+            )))
+        }
+    }
+}
+
+/// The logits of the merged model in a folder on the probes.
+fn merged_logits(
+    folder: &Path,
     info: Option<&Description>,
-    merged: &Path,
-    limit: f64,
     device: &Device,
-) -> Result<(f64, usize)> {
-    let policy = DrawPolicy::default();
-    let single = Some(BasePrecision::F32);
-    let (expected, found) = match info {
+) -> Result<Vec<f64>> {
+    match info {
         Some(info) => {
-            let inputs = probes(info);
-            let before = SavedClassifier::on(adapter, policy, single, device)?;
-            let expected = before.mean_logits(&inputs)?;
-            drop(before);
-            (expected, SavedClassifier::merged(merged, info, device)?.mean_logits(&inputs)?)
+            SavedClassifier::merged(folder, info, device)?.mean_logits(&probes(info))
         }
         None => {
-            let before = SavedLanguageModel::on(adapter, single, device)?;
-            let expected = before.mean_logits(&PROBES)?;
-            drop(before);
-            let found = SavedLanguageModel::whole(ModelLocation::of_folder(merged), device)?;
-            (expected, found.mean_logits(&PROBES)?)
+            let model = SavedLanguageModel::whole(ModelLocation::of_folder(folder), device)?;
+            model.mean_logits(&PROBES)
         }
-    };
-    let largest = expected.iter().map(|value| value.abs()).fold(1.0, f64::max);
-    let differences = expected.iter().zip(&found).map(|(expected, found)| (expected - found).abs());
-    // A value that is not a number is a difference as well.
-    let difference = differences.fold(0.0, |a: f64, b| if b > a || b.is_nan() { b } else { a });
-    if difference <= limit * largest && expected.len() == found.len() {
-        Ok((difference, expected.len()))
-    } else {
-        Err(Kind::Differs.mark(anyhow!(
-            "a logit of the merged model is off by {difference:.3e}, more than {limit:e} of the \
-             largest, {largest:.3}: nothing was written"
-        )))
     }
 }
 
 /// Options of a question to both models.
 const OPTIONS: usize = 8;
 
-fn probes(info: &Description) -> Vec<Input> {
+/// Inputs that an export and the adapter are compared on.
+pub(super) fn probes(info: &Description) -> Vec<Input> {
     let pairs = PROBES.iter().zip(PROBES.iter().rev());
     // Few: a row seldom has as many options as there are letters, and a prompt need not hold more.
     let options = match info.goal.answers {

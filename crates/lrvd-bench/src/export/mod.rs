@@ -2,6 +2,8 @@
 
 mod card;
 mod merged;
+mod onnx;
+mod sentence_transformers;
 
 use std::path::Path;
 
@@ -18,6 +20,8 @@ use crate::error::Result;
 use card::{Card, CardFormat};
 
 pub use merged::{MergeReport, export_merged};
+pub use onnx::export_onnx;
+pub use sentence_transformers::export_sentence_transformers;
 
 const GGUF_FILE: &str = "adapter.gguf";
 /// Name of the training data of a language model.

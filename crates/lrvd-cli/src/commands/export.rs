@@ -6,7 +6,10 @@ use anyhow::bail;
 use burn::tensor::Device;
 use clap::{Args, ValueEnum};
 use lrvd_bench::adapter::{Adapter, OpenOptions};
-use lrvd_bench::export::{GgufExport, PeftExport, export_gguf, export_merged, export_peft};
+use lrvd_bench::export::{
+    GgufExport, MergeReport, PeftExport, export_gguf, export_merged, export_onnx, export_peft,
+    export_sentence_transformers,
+};
 use lrvd_bench::{Kind, Result, kind_of};
 use lrvd_burn::device;
 use lrvd_burn::files::is_there;
@@ -26,6 +29,10 @@ pub(crate) enum ExportFormat {
     Merged,
     /// An adapter for llama.cpp.
     Gguf,
+    /// A classifier on an encoder as one ONNX file, from token ids to probabilities, for ONNX Runtime and transformers.js.
+    Onnx,
+    /// A classifier on an encoder as a folder of sentence-transformers, whose embeddings are the logits.
+    SentenceTransformers,
 }
 
 #[derive(Debug, Args)]
@@ -54,7 +61,8 @@ pub(crate) struct ExportArguments {
     pub(crate) energy: Option<f64>,
     #[command(flatten, next_help_heading = heading::MODEL)]
     pub(crate) base: OpenOptions,
-    /// Compare the logits of the merged model with those of base and adapter [merged only].
+    /// Compare the logits of what was written with those of base and adapter; an ONNX file is executed without another program
+    /// [merged and ONNX only].
     #[arg(long, help_heading = heading::OUTPUT)]
     pub(crate) verify: bool,
     /// Largest difference allowed by `--verify`, in units of the largest logit.
@@ -78,7 +86,9 @@ pub(super) fn run(arguments: ExportArguments, printer: Printer) -> Outcome {
     let written = match arguments.to {
         ExportFormat::Peft => peft(&arguments, &source, &command, printer),
         ExportFormat::Gguf => gguf(&arguments, &source, &command, printer),
-        ExportFormat::Merged => merged(&arguments, &source, &command, &device, printer),
+        ExportFormat::Merged | ExportFormat::Onnx | ExportFormat::SentenceTransformers => {
+            whole(&arguments, &source, &command, &device, printer)
+        }
     };
     let (mut body, mut lines) = match written {
         Err(error) if kind_of(&error) == Some(Kind::Differs) => {
@@ -103,14 +113,15 @@ fn name(format: ExportFormat) -> String {
 
 fn check(arguments: &ExportArguments) -> Result<()> {
     let peft = arguments.to == ExportFormat::Peft;
-    let (base, other) = (&arguments.base, "--to merged` and `--to gguf");
+    let (base, other) = (&arguments.base, "--to merged`, `gguf`, `onnx` and `sentence-transformers");
+    let verified = [ExportFormat::Merged, ExportFormat::Onnx].contains(&arguments.to);
     let given = [
         ("--layout", arguments.layout.is_some(), peft, "--to peft"),
         ("--cap-rank", arguments.cap_rank.is_some(), peft, "--to peft"),
         ("--energy", arguments.energy.is_some(), peft, "--to peft"),
         ("--model", base.model.is_some(), !peft, other),
         ("--allow-other-base", base.allow_other_base, !peft, other),
-        ("--verify", arguments.verify, arguments.to == ExportFormat::Merged, "--to merged"),
+        ("--verify", arguments.verify, verified, "--to merged` and `--to onnx"),
     ];
     match given.into_iter().find(|(_, given, right, _)| *given && !right) {
         Some((option, _, _, expected)) => {
@@ -178,8 +189,8 @@ fn peft(
     Ok((body, lines))
 }
 
-/// Writes the merged model; an error if it does not answer as base and adapter do.
-fn merged(
+/// Writes base and adapter as one model; an error if it does not answer as they do.
+fn whole(
     arguments: &ExportArguments,
     source: &Adapter,
     command: &str,
@@ -187,7 +198,12 @@ fn merged(
     printer: Printer,
 ) -> Result<Written> {
     let verify = arguments.verify.then_some(arguments.tolerance);
-    let report = export_merged(source, verify, command, &arguments.out, device)?;
+    let out = &arguments.out;
+    let report: MergeReport = match arguments.to {
+        ExportFormat::Onnx => export_onnx(source, verify, command, out, device)?,
+        ExportFormat::SentenceTransformers => export_sentence_transformers(source, command, out)?,
+        _ => export_merged(source, verify, command, out, device)?,
+    };
     let mut lines = vec![format!(
         "{} modules merged; {} tensors of {} values in single precision",
         report.ranks.len(),
