@@ -138,6 +138,12 @@ enum Command {
     /// xtask/python/dist.py: `--profile quick` builds faster than `dist`.
     #[command(disable_help_flag = true)]
     DistTest(Passed),
+    /// Classifiers exported to ONNX and for sentence-transformers, in ONNX Runtime and in that library.
+    ///
+    /// Trains on tiny random models of every family of encoders, exports, and compares the answers to texts of 1 to 128 tokens in
+    /// batches of mixed lengths with those of `lrvd predict`. ARGS are those of `xtask/python/onnx_check.py`.
+    #[command(disable_help_flag = true)]
+    OnnxCheck(Passed),
 }
 
 /// Arguments for another program.
@@ -165,6 +171,7 @@ fn main() -> ExitCode {
         Command::Jevcompat(Passed { arguments }) => script::run("conformance", &arguments),
         Command::PageTest(Passed { arguments }) => script::run("page_test", &arguments),
         Command::DistTest(Passed { arguments }) => dist::test(&arguments),
+        Command::OnnxCheck(Passed { arguments }) => script::run("onnx_check", &arguments),
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("error: {error:#}");
@@ -198,7 +205,7 @@ mod tests {
             let asked = Arguments::try_parse_from(["xtask", name, "--help"]);
             match name {
                 // The CLI and the scripts print theirs.
-                "glue" | "reasoning" | "lrvd" | "jevcompat" | "page-test" | "dist-test" => {
+                "glue" | "reasoning" | "lrvd" | "jevcompat" | "page-test" | "dist-test" | "onnx-check" => {
                     assert!(asked.is_ok(), "{name}");
                 }
                 _ => assert_eq!(asked.map_err(|e| e.kind()).err(), Some(ErrorKind::DisplayHelp)),
