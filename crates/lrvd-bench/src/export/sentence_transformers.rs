@@ -139,8 +139,9 @@ impl Form {
 fn pooling(pooling: Pooling, width: usize) -> Value {
     json!({
         "word_embedding_dimension": width,
-        "pooling_mode_cls_token": pooling.is_first(),
-        "pooling_mode_mean_tokens": !pooling.is_first(),
+        "pooling_mode_cls_token": matches!(pooling, Pooling::First | Pooling::FirstToken),
+        "pooling_mode_mean_tokens": pooling == Pooling::Mean,
+        "pooling_mode_lasttoken": pooling == Pooling::Last,
         "pooling_mode_max_tokens": false,
         "pooling_mode_mean_sqrt_len_tokens": false,
     })

@@ -108,7 +108,9 @@ fn deberta_classifier(
             let dense = graph.linear(&first, pooler, [d, d], true)?;
             activation(graph, config.family.spec().head_activation, &dense)
         }
+        Pooling::FirstToken => first_token(graph, &hidden),
         Pooling::Mean => mean(graph, &hidden, &inputs),
+        Pooling::Last => bail!("a head on the last token is of a language model, and this is an encoder"),
     };
     let logits = graph.linear(&pooled, classifier, [d, head.width], true)?;
     answer(graph, logits, head);
