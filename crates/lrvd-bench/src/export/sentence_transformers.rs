@@ -7,7 +7,7 @@ use std::path::Path;
 
 use anyhow::bail;
 use lrvd_burn::files::{AtomicDir, HostTensor, write_safetensors};
-use lrvd_models::deberta::{Activation, Pooling};
+use lrvd_models::deberta::{Activation, Family, Pooling};
 use serde_json::{Value, json};
 
 use super::card::{Card, CardFormat};
@@ -126,8 +126,14 @@ impl Form {
             Activation::Tanh => "activation.Tanh",
             other => bail!("a pooler with the activation {other:?} has no form of {NAME}"),
         };
+        if config.family == Family::ModernBert && pooling.has_pooler() {
+            bail!(
+                "the head of a ModernBERT has a norm without a shift behind its pooler, for which {NAME} has no module: use `--to onnx` or \
+                 `--to merged`, or train with `--set pooling=mean`"
+            );
+        }
         let pooler = pooling
-            .is_first()
+            .has_pooler()
             .then(|| Dense { path: pooler.to_owned(), activation: pooler_activation });
         let head = Dense { path: classifier.to_owned(), activation: "linear.Identity" };
         let class = config.family.architecture().replace("ForSequenceClassification", "Model");
@@ -140,7 +146,7 @@ fn pooling(pooling: Pooling, width: usize) -> Value {
     json!({
         "word_embedding_dimension": width,
         "pooling_mode_cls_token": matches!(pooling, Pooling::First | Pooling::FirstToken),
-        "pooling_mode_mean_tokens": pooling == Pooling::Mean,
+        "pooling_mode_mean_tokens": matches!(pooling, Pooling::Mean | Pooling::PooledMean),
         "pooling_mode_lasttoken": pooling == Pooling::Last,
         "pooling_mode_max_tokens": false,
         "pooling_mode_mean_sqrt_len_tokens": false,

@@ -2,7 +2,8 @@
 
 use anyhow::bail;
 use lrvd_models::deberta::{
-    Activation, BIAS_ROWS, ConvolutionConfig, DebertaConfig, Pooling, RelativePositions, bias_row,
+    Activation, BIAS_ROWS, ConvolutionConfig, DebertaConfig, Family, LayerAttention, Pooling,
+    RelativePositions, bias_row,
 };
 
 use super::graph::{Graph, Length, Setting, Value};
@@ -100,18 +101,28 @@ fn deberta_classifier(
 ) -> Result<()> {
     let d = config.hidden_size;
     let inputs = Inputs::new(graph, config.type_vocab_size > 1);
-    let hidden = deberta(graph, config, &inputs)?;
-    let [pooler, classifier] = config.family.head();
-    let pooled = match head.pooling {
-        Pooling::First => {
-            let first = first_token(graph, &hidden);
-            let dense = graph.linear(&first, pooler, [d, d], true)?;
-            activation(graph, config.family.spec().head_activation, &dense)
-        }
-        Pooling::FirstToken => first_token(graph, &hidden),
-        Pooling::Mean => mean(graph, &hidden, &inputs),
-        Pooling::Last => bail!("a head on the last token is of a language model, and this is an encoder"),
+    let is_modern = config.family == Family::ModernBert;
+    let hidden = match is_modern {
+        true => modern(graph, config, &inputs)?,
+        false => deberta(graph, config, &inputs)?,
     };
+    let [pooler, classifier] = config.family.head();
+    let mut pooled = match head.pooling {
+        Pooling::First | Pooling::FirstToken => first_token(graph, &hidden),
+        Pooling::Mean | Pooling::PooledMean => mean(graph, &hidden, &inputs),
+        Pooling::Last => {
+            bail!("a head on the last token is of a language model, and this is an encoder")
+        }
+    };
+    if head.pooling.has_pooler() {
+        let dense = if is_modern { format!("{pooler}.dense") } else { pooler.to_owned() };
+        let dense = graph.linear(&pooled, &dense, [d, d], !is_modern)?;
+        pooled = activation(graph, config.family.spec().head_activation, &dense);
+        if is_modern {
+            let norm = format!("{pooler}.norm");
+            pooled = graph.unshifted_norm(&pooled, &norm, d, config.layer_norm_eps)?;
+        }
+    }
     let logits = graph.linear(&pooled, classifier, [d, head.width], true)?;
     answer(graph, logits, head);
     Ok(())
@@ -192,7 +203,7 @@ struct Positions {
     of_key: Value,
 }
 
-/// The last hidden state of a model of `lrvd_models::deberta`, `[batch, sequence, hidden]`.
+/// The last hidden state of every family but ModernBERT, `[batch, sequence, hidden]`.
 fn deberta(graph: &mut Graph<'_>, config: &DebertaConfig, inputs: &Inputs) -> Result<Value> {
     let stack = config.family.stack();
     let embedded = embeddings(graph, config, inputs)?;
@@ -470,4 +481,138 @@ fn convolution(
     let sum = graph.op("Add", &[after_layer, &out], []);
     let sum = graph.layer_norm(&sum, &format!("{path}.LayerNorm"), d, config.layer_norm_eps)?;
     Ok(graph.op("Mul", &[&sum, &mask], []))
+}
+
+/// The last hidden state of a ModernBERT, `[batch, sequence, hidden]`.
+fn modern(graph: &mut Graph<'_>, config: &DebertaConfig, inputs: &Inputs) -> Result<Value> {
+    let (d, epsilon) = (config.hidden_size, config.layer_norm_eps);
+    let prefix = config.family.prefix();
+    let words = format!("{prefix}.embeddings.tok_embeddings.weight");
+    let words = graph.weight(&words, &[config.vocab_size, d])?;
+    let x = graph.op("Gather", &[&words, &inputs.ids], []);
+    let mut x = graph.unshifted_norm(&x, &format!("{prefix}.embeddings.norm"), d, epsilon)?;
+    let mut kinds: Vec<(LayerAttention, ModernScores)> = Vec::new();
+    for (layer, &own) in config.layer_attention.iter().enumerate() {
+        let known = kinds.iter().find(|(kind, _)| *kind == own).map(|(_, scores)| scores.clone());
+        let scores = known.unwrap_or_else(|| {
+            let scores = ModernScores::new(graph, config, own, inputs);
+            kinds.push((own, scores.clone()));
+            scores
+        });
+        let path = format!("{}.{layer}", config.family.stack());
+        x = modern_layer(graph, config, &path, layer, &x, &scores)?;
+    }
+    graph.unshifted_norm(&x, &format!("{prefix}.final_norm"), d, epsilon)
+}
+
+/// What the layers with one kind of attention have in common.
+#[derive(Clone)]
+struct ModernScores {
+    /// Cosines and signed sines of the rotation, `[sequence, width]`.
+    rotation: [Value; 2],
+    /// Added to every score, `[batch, 1, 1 | sequence, sequence]`.
+    bias: Value,
+}
+
+impl ModernScores {
+    fn new(
+        graph: &mut Graph<'_>,
+        config: &DebertaConfig,
+        attention: LayerAttention,
+        inputs: &Inputs,
+    ) -> Self {
+        let (start, step) = (graph.ints(&[], &[0]), graph.ints(&[], &[1]));
+        let length = inputs.length(graph, 1);
+        let places = graph.op("Range", &[&start, &length, &step], []);
+        let (rows, width) =
+            (config.max_position_embeddings, config.hidden_size / config.num_attention_heads);
+        let angle = |at: usize| {
+            // The second half of the features has the angles of the first.
+            let (row, pair) = (at / width, at % width % (width / 2));
+            row as f64 * attention.rope_theta.powf(-((2 * pair) as f64) / width as f64)
+        };
+        // x₁·cos − x₂·sin, and x₂·cos + x₁·sin.
+        let sign = |at: usize| if at % width < width / 2 { -1.0 } else { 1.0 };
+        let cos: Vec<f64> = (0..rows * width).map(|at| angle(at).cos()).collect();
+        let sin: Vec<f64> = (0..rows * width).map(|at| sign(at) * angle(at).sin()).collect();
+        let rotation = [cos, sin].map(|table| {
+            let table = graph.numbers(&[rows, width], &table);
+            graph.op("Gather", &[&table, &places], [])
+        });
+        let mut bias = inputs.key_bias(graph);
+        if let Some(window) = attention.window {
+            let window = window as i64;
+            let is_far = |distance: i64| i64::from(distance.abs() > window);
+            let far = distance_rows(graph, inputs, is_far, window + 2);
+            let to = Setting::Int("to", DataType::Float as i64);
+            let far = graph.op("Cast", &[&far], [to]);
+            let lowest = graph.number(f64::from(f32::MIN));
+            let far = graph.op("Mul", &[&far, &lowest], []);
+            bias = graph.op("Add", &[&bias, &far], []);
+        }
+        Self { rotation, bias }
+    }
+
+    /// Rotates every head of `[batch, heads, sequence, width]`.
+    fn rotated(&self, graph: &mut Graph<'_>, x: &Value, width: i64) -> Value {
+        let half = width / 2;
+        let order: Vec<i64> = (half..width).chain(0..half).collect();
+        let order = graph.ints(&[order.len()], &order);
+        let swapped = graph.op("Gather", &[x, &order], [Setting::Int("axis", 3)]);
+        let [cos, sin] = &self.rotation;
+        let straight = graph.op("Mul", &[x, cos], []);
+        let crossed = graph.op("Mul", &[&swapped, sin], []);
+        graph.op("Add", &[&straight, &crossed], [])
+    }
+}
+
+fn modern_layer(
+    graph: &mut Graph<'_>,
+    config: &DebertaConfig,
+    path: &str,
+    layer: usize,
+    x: &Value,
+    scores: &ModernScores,
+) -> Result<Value> {
+    let (d, wide, epsilon) = (config.hidden_size, config.intermediate_size, config.layer_norm_eps);
+    let heads = config.num_attention_heads;
+    let width = d / heads;
+    let normed = match layer {
+        // The embeddings are normalised.
+        0 => x.clone(),
+        _ => graph.unshifted_norm(x, &format!("{path}.attn_norm"), d, epsilon)?,
+    };
+    let all = graph.linear(&normed, &format!("{path}.attn.Wqkv"), [d, 3 * d], false)?;
+    let split = graph.ints(&[5], &[0, 0, 3, heads as i64, width as i64]);
+    let all = graph.op("Reshape", &[&all, &split], []);
+    let all = graph.op("Transpose", &[&all], [Setting::Ints("perm", vec![2, 0, 3, 1, 4])]);
+    let [q, k, v] = [0, 1, 2].map(|part| {
+        let part = graph.ints(&[], &[part]);
+        graph.op("Gather", &[&all, &part], [])
+    });
+    let [q, k] = [q, k].map(|x| scores.rotated(graph, &x, width as i64));
+    let k = graph.op("Transpose", &[&k], [Setting::Ints("perm", vec![0, 1, 3, 2])]);
+    let product = graph.op("MatMul", &[&q, &k], []);
+    let scale = graph.number(1.0 / (width as f64).sqrt());
+    let product = graph.op("Mul", &[&product, &scale], []);
+    let product = graph.op("Add", &[&product, &scores.bias], []);
+    let weights = graph.op("Softmax", &[&product], [Setting::Int("axis", -1)]);
+    let context = graph.op("MatMul", &[&weights, &v], []);
+    let context = graph.op("Transpose", &[&context], [Setting::Ints("perm", vec![0, 2, 1, 3])]);
+    let joined = graph.ints(&[3], &[0, 0, d as i64]);
+    let context = graph.op("Reshape", &[&context, &joined], []);
+    let mixed = graph.linear(&context, &format!("{path}.attn.Wo"), [d, d], false)?;
+    let x = graph.op("Add", &[x, &mixed], []);
+    let normed = graph.unshifted_norm(&x, &format!("{path}.mlp_norm"), d, epsilon)?;
+    let both = graph.linear(&normed, &format!("{path}.mlp.Wi"), [d, 2 * wide], false)?;
+    let halves = graph.ints(&[4], &[0, 0, 2, wide as i64]);
+    let both = graph.op("Reshape", &[&both, &halves], []);
+    let [first, second] = [0, 1].map(|half| {
+        let half = graph.ints(&[], &[half]);
+        graph.op("Gather", &[&both, &half], [Setting::Int("axis", 2)])
+    });
+    let gate = activation(graph, config.hidden_act, &first);
+    let gated = graph.op("Mul", &[&gate, &second], []);
+    let out = graph.linear(&gated, &format!("{path}.mlp.Wo"), [wide, d], false)?;
+    Ok(graph.op("Add", &[&x, &out], []))
 }

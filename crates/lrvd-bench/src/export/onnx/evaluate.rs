@@ -301,7 +301,9 @@ fn apply(node: &NodeProto, inputs: &[&Array], device: &Device) -> Result<Array> 
         }),
         "LayerNormalization" => {
             let epsilon = attribute(node, "epsilon").and_then(|own| own.f).unwrap_or(1e-5);
-            let (scale, shift) = (second()?.floats()?, inputs[2].floats()?);
+            let scale = second()?.floats()?;
+            let zeros = vec![0.0; scale.len()];
+            let shift = inputs.get(2).map_or(Ok(&*zeros), |shift| shift.floats())?;
             by_row(x, |row| {
                 let n = row.len() as f64;
                 let mean = row.iter().map(|&v| f64::from(v)).sum::<f64>() / n;

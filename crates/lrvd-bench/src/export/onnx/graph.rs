@@ -131,8 +131,13 @@ impl<'a> Graph<'a> {
     }
 
     pub(super) fn number(&mut self, value: f64) -> Value {
-        let bytes = (value as f32).to_le_bytes().to_vec();
-        self.constant("number", DataType::Float, &[], Content::Constant(bytes))
+        self.numbers(&[], &[value])
+    }
+
+    /// Numbers of this shape, rounded to single precision.
+    pub(super) fn numbers(&mut self, shape: &[usize], values: &[f64]) -> Value {
+        let bytes = values.iter().flat_map(|&value| (value as f32).to_le_bytes()).collect();
+        self.constant("number", DataType::Float, shape, Content::Constant(bytes))
     }
 
     /// The weight `name`, which must have this `shape`.
@@ -179,10 +184,33 @@ impl<'a> Graph<'a> {
         d: usize,
         epsilon: f64,
     ) -> Result<Value> {
-        let weight = self.weight(&format!("{path}.weight"), &[d])?;
         let bias = self.weight(&format!("{path}.bias"), &[d])?;
+        self.norm(x, path, d, epsilon, Some(&bias))
+    }
+
+    /// The norm of the last axis with the scale of a module, which has no shift.
+    pub(super) fn unshifted_norm(
+        &mut self,
+        x: &Value,
+        path: &str,
+        d: usize,
+        epsilon: f64,
+    ) -> Result<Value> {
+        self.norm(x, path, d, epsilon, None)
+    }
+
+    fn norm(
+        &mut self,
+        x: &Value,
+        path: &str,
+        d: usize,
+        epsilon: f64,
+        bias: Option<&Value>,
+    ) -> Result<Value> {
+        let weight = self.weight(&format!("{path}.weight"), &[d])?;
+        let inputs: Vec<&Value> = [x, &weight].into_iter().chain(bias).collect();
         let settings = [Setting::Int("axis", -1), Setting::Float("epsilon", epsilon)];
-        Ok(self.op("LayerNormalization", &[x, &weight, &bias], settings))
+        Ok(self.op("LayerNormalization", &inputs, settings))
     }
 
     /// A tensor of the file: the one that there is with this content, or a new one.

@@ -102,7 +102,7 @@ fn assert_close(found: &[f32], expected: &[f64], tolerance: f64, what: &str) {
 }
 
 /// Every kind of encoder, and adapters of both kinds; the logits are those of transformers and PEFT in double precision.
-const REFERENCES: [&str; 19] = [
+const REFERENCES: [&str; 21] = [
     "bert/pair",
     "roberta/right_padded",
     "roberta/xlm",
@@ -115,9 +115,11 @@ const REFERENCES: [&str; 19] = [
     "deberta/v3_regression",
     "deberta/v3_short_tiny_embeddings",
     "distilbert/one_word",
+    "modernbert/windows",
     "mpnet/one_word",
     "peft/bert_lora",
     "peft/distilbert_lora",
+    "peft/modernbert_lora",
     "peft/mpnet_lora",
     "peft/roberta_lora",
     "peft/deberta_adalora",
@@ -147,10 +149,22 @@ fn the_operators_of_a_file_give_the_logits_of_transformers() {
     }
 }
 
+/// A ModernBERT's pooler may read the mean.
+#[test]
+fn a_pooler_reads_the_mean() {
+    let reference = Reference::new("modernbert/mean_published_keys");
+    let plan = reference.plan(Pooling::PooledMean);
+    let file = reference.file(&plan, Pooling::PooledMean, Link::Identity);
+    let folder = tempfile::tempdir().unwrap();
+    file.write(&plan, folder.path()).unwrap();
+    let expected = reference.tensor("expected.safetensors", "logits").to_f64().unwrap();
+    assert_close(&reference.run(folder.path())["logits"], &expected, 2e-5, "logits");
+}
+
 /// The mean over the tokens is that of transformers; the head on it is multiplied out here.
 #[test]
 fn a_head_on_the_mean_reads_no_padding() {
-    for name in ["bert/pair", "distilbert/one_word", "mpnet/one_word", "roberta/right_padded"] {
+    for name in ["bert/pair", "distilbert/one_word", "modernbert/windows", "mpnet/one_word", "roberta/right_padded"] {
         let reference = Reference::new(name);
         let plan = reference.plan(Pooling::Mean);
         let link = Link::Sigmoid { temperature: 0.8 };
