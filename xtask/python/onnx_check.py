@@ -186,7 +186,7 @@ def check(lrvd, base, pooling, answers, pairs, has_sentences, folder):
     options = {"classes": [], "labels": ["--multi-label"], "number": ["--regression"]}[answers]
     options += ["--steps", 12, "--rank", 3, "--batch-size", 8, "--learning-rate", "1e-2", "--max-length", LENGTH, "--seed", 3]
     run(lrvd, "train", "--quiet", "--model", base, "--train", train, "--validation", held_out, "--set", f"pooling={pooling}", "--out", folder / "run", *options)
-    lines = run(lrvd, "predict", "--quiet", folder / "run", "--data", new, "--draws", 0, "--format", "jsonl").splitlines()
+    lines = run(lrvd, "predict", "--quiet", folder / "run", "--input", new, "--draws", 0, "--format", "jsonl").splitlines()
     answered = [json.loads(line) for line in lines]
     expected = np.array([[row["predicted"]] if answers == "number" else row["probs"] for row in answered])
     # Answers that are all alike would agree with anything.
