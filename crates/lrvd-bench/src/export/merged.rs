@@ -11,6 +11,7 @@ use burn::tensor::Device;
 use lrvd_burn::files::{AtomicDir, HostTensor, WeightStore, is_file, write_safetensors};
 use lrvd_burn::peft::{PeftAdapter, PeftModule};
 use lrvd_burn::train::DrawPolicy;
+use lrvd_models::deberta::Pooling;
 use lrvd_models::llama::gguf::GgufModel;
 use lrvd_models::tokenizer::TextTokenizer;
 use serde_json::{Value, json};
