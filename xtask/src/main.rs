@@ -205,7 +205,8 @@ mod tests {
             let asked = Arguments::try_parse_from(["xtask", name, "--help"]);
             match name {
                 // The CLI and the scripts print theirs.
-                "glue" | "reasoning" | "lrvd" | "jevcompat" | "page-test" | "dist-test" | "onnx-check" => {
+                "glue" | "reasoning" | "lrvd" | "jevcompat" | "page-test" | "dist-test"
+                | "onnx-check" => {
                     assert!(asked.is_ok(), "{name}");
                 }
                 _ => assert_eq!(asked.map_err(|e| e.kind()).err(), Some(ErrorKind::DisplayHelp)),

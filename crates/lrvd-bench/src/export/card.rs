@@ -37,9 +37,16 @@ const METRICS: [(&str, &str); 6] = [
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub(super) enum CardFormat<'a> {
-    Peft { layout: &'a str, encoder: bool },
-    Merged { encoder: bool },
-    Gguf { file: &'a str },
+    Peft {
+        layout: &'a str,
+        encoder: bool,
+    },
+    Merged {
+        encoder: bool,
+    },
+    Gguf {
+        file: &'a str,
+    },
     Onnx,
     #[serde(rename = "sentence-transformers")]
     SentenceTransformers,

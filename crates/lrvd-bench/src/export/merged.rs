@@ -214,9 +214,10 @@ impl<'a> Plan<'a> {
 
     /// Writes one file, or shards and their index; returns the numbers of tensors and of values.
     fn write(&self, folder: &Path) -> Result<(usize, usize)> {
-        let sizes = self.tensors.keys().map(|name| {
-            (name, self.shape(name).unwrap_or_default().iter().product::<usize>())
-        });
+        let sizes = self
+            .tensors
+            .keys()
+            .map(|name| (name, self.shape(name).unwrap_or_default().iter().product::<usize>()));
         let sizes: Vec<(&String, usize)> = sizes.collect();
         let shards = shards(&sizes, SHARD);
         let mut map = BTreeMap::new();
@@ -464,15 +465,9 @@ impl Answers {
 }
 
 /// The logits of the merged model in a folder on the probes.
-fn merged_logits(
-    folder: &Path,
-    info: Option<&Description>,
-    device: &Device,
-) -> Result<Vec<f64>> {
+fn merged_logits(folder: &Path, info: Option<&Description>, device: &Device) -> Result<Vec<f64>> {
     match info {
-        Some(info) => {
-            SavedClassifier::merged(folder, info, device)?.mean_logits(&probes(info))
-        }
+        Some(info) => SavedClassifier::merged(folder, info, device)?.mean_logits(&probes(info)),
         None => {
             let model = SavedLanguageModel::whole(ModelLocation::of_folder(folder), device)?;
             model.mean_logits(&PROBES)

@@ -64,8 +64,10 @@ pub fn export_sentence_transformers(
         let name = format!("{}_Dense", modules.len());
         let own = folder.join(&name);
         create_dir(&own)?;
-        let part = |part| Ok((format!("linear.{part}"), plan.tensor(&format!("{}.{part}", layer.path))?));
-        let tensors: BTreeMap<_, _> = ["weight", "bias"].map(part).into_iter().collect::<Result<_>>()?;
+        let part =
+            |part| Ok((format!("linear.{part}"), plan.tensor(&format!("{}.{part}", layer.path))?));
+        let tensors: BTreeMap<_, _> =
+            ["weight", "bias"].map(part).into_iter().collect::<Result<_>>()?;
         let settings = json!({
             "in_features": tensors["linear.weight"].shape()[1],
             "out_features": tensors["linear.weight"].shape()[0],

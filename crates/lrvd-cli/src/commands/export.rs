@@ -113,7 +113,8 @@ fn name(format: ExportFormat) -> String {
 
 fn check(arguments: &ExportArguments) -> Result<()> {
     let peft = arguments.to == ExportFormat::Peft;
-    let (base, other) = (&arguments.base, "--to merged`, `gguf`, `onnx` and `sentence-transformers");
+    let (base, other) =
+        (&arguments.base, "--to merged`, `gguf`, `onnx` and `sentence-transformers");
     let verified = [ExportFormat::Merged, ExportFormat::Onnx].contains(&arguments.to);
     let given = [
         ("--layout", arguments.layout.is_some(), peft, "--to peft"),

@@ -390,7 +390,8 @@ fn attention(
 ) -> Result<Value> {
     let (d, heads) = (config.hidden_size, config.num_attention_heads);
     let width = d / heads;
-    let [query, key, value, ..] = config.family.spec().layers.map(|layer| format!("{path}.{layer}"));
+    let [query, key, value, ..] =
+        config.family.spec().layers.map(|layer| format!("{path}.{layer}"));
     let split = graph.ints(&[4], &[0, 0, heads as i64, width as i64]);
     let projected = |graph: &mut Graph<'_>, path: &str, order: [i64; 4]| -> Result<Value> {
         let all = graph.linear(x, path, [d, d], true)?;

@@ -67,9 +67,12 @@ pub(super) fn run(
         let inputs: Vec<&Array> = node
             .input
             .iter()
-            .map(|name| values.get(name).ok_or_else(|| anyhow!("`{}` reads `{name}` too early", node.name)))
+            .map(|name| {
+                values.get(name).ok_or_else(|| anyhow!("`{}` reads `{name}` too early", node.name))
+            })
             .collect::<Result<_>>()?;
-        let result = apply(node, &inputs, device).with_context(|| format!("node `{}`", node.name))?;
+        let result =
+            apply(node, &inputs, device).with_context(|| format!("node `{}`", node.name))?;
         for name in &node.input {
             let left = readers.entry(name).or_default();
             *left = left.saturating_sub(1);
@@ -229,7 +232,9 @@ fn apply(node: &NodeProto, inputs: &[&Array], device: &Device) -> Result<Array> 
         "Mul" => pairs(x, second()?, |a, b| a * b, |a, b| a * b),
         "Div" => pairs(x, second()?, |a, b| a / b, |a, b| a / b),
         "Equal" => pairs(x, second()?, |a, b| f32::from(a == b), |a, b| i64::from(a == b)),
-        "Not" => Array::new(shape, Data::Int(x.ints()?.iter().map(|&v| i64::from(v == 0)).collect())),
+        "Not" => {
+            Array::new(shape, Data::Int(x.ints()?.iter().map(|&v| i64::from(v == 0)).collect()))
+        }
         "Cast" => cast(node, x),
         "Shape" => {
             let lengths: Vec<i64> = shape.iter().map(|&length| length as i64).collect();

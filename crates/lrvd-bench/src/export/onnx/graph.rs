@@ -221,9 +221,8 @@ impl<'a> Graph<'a> {
         shape: &[usize],
         content: Content,
     ) -> Value {
-        let is_same = |own: &&Constant| {
-            own.content == content && own.shape == shape && own.dtype == dtype
-        };
+        let is_same =
+            |own: &&Constant| own.content == content && own.shape == shape && own.dtype == dtype;
         if let Some(own) = self.constants.iter().find(is_same) {
             return own.name.clone();
         }

@@ -79,11 +79,7 @@ pub fn export_onnx(
 }
 
 /// The description of an encoder that answers without options of the row; others have no form `to`.
-pub(super) fn classifier(
-    adapter: &Adapter,
-    backbone: &Backbone,
-    to: &str,
-) -> Result<Description> {
+pub(super) fn classifier(adapter: &Adapter, backbone: &Backbone, to: &str) -> Result<Description> {
     let name = &backbone.location.name;
     let info = adapter.described(backbone)?;
     let is_encoder = !matches!(backbone.architecture, Architecture::Llama(_));
@@ -273,8 +269,7 @@ fn logits(
     let encode = |input| Ok(reader.encode(input, Label::Class(0))?.0);
     let inputs = probes(info);
     let rows = inputs.iter().map(encode).collect::<Result<Vec<_>>>()?;
-    let rows: Vec<(&[u32], &[u32])> =
-        rows.iter().map(|row| (&*row.ids, &*row.type_ids)).collect();
+    let rows: Vec<(&[u32], &[u32])> = rows.iter().map(|row| (&*row.ids, &*row.type_ids)).collect();
     let file = folder.join(MODEL_FILE);
     let outputs = evaluate::run(&file, &rows, reader.pad_id, device)
         .with_context(|| format!("`{}`", file.display()))?;

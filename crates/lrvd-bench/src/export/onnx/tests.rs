@@ -164,7 +164,13 @@ fn a_pooler_reads_the_mean() {
 /// The mean over the tokens is that of transformers; the head on it is multiplied out here.
 #[test]
 fn a_head_on_the_mean_reads_no_padding() {
-    for name in ["bert/pair", "distilbert/one_word", "modernbert/windows", "mpnet/one_word", "roberta/right_padded"] {
+    for name in [
+        "bert/pair",
+        "distilbert/one_word",
+        "modernbert/windows",
+        "mpnet/one_word",
+        "roberta/right_padded",
+    ] {
         let reference = Reference::new(name);
         let plan = reference.plan(Pooling::Mean);
         let link = Link::Sigmoid { temperature: 0.8 };
@@ -182,8 +188,10 @@ fn a_head_on_the_mean_reads_no_padding() {
             let products = mean.iter().zip(&weight[row * d..(row + 1) * d]).map(|(m, w)| m * w);
             products.sum::<f64>() + bias[row]
         };
-        let expected: Vec<f64> =
-            mean.chunks(d).flat_map(|mean| (0..bias.len()).map(|row| logit(mean, row)).collect::<Vec<_>>()).collect();
+        let expected: Vec<f64> = mean
+            .chunks(d)
+            .flat_map(|mean| (0..bias.len()).map(|row| logit(mean, row)).collect::<Vec<_>>())
+            .collect();
         assert_close(&found["logits"], &expected, 2e-5, name);
         let expected: Vec<f64> =
             expected.iter().map(|logit| 1.0 / (1.0 + (-logit / 0.8).exp())).collect();
