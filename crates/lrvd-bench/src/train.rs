@@ -208,7 +208,9 @@ pub fn train(
     let begun = run.open(&options.out)?;
     sink(&Event::Note(run::trained(&begun.state.model)));
     let scales = adapters(&begun.state.model).into_iter().filter_map(|own| own.adapter);
-    low_scale(scales.map(|own| own.scaling)).into_iter().for_each(|text| sink(&Event::Note(text)));
+    if let Some(text) = low_scale(scales.map(|own| own.scaling)) {
+        sink(&Event::Note(text));
+    }
     // Whatever can be rejected is rejected by now: nothing was written before.
     out.begin(&value)?;
     out.warnings().into_iter().for_each(|text| sink(&Event::Note(text)));

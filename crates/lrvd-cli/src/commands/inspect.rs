@@ -70,7 +70,9 @@ pub(super) fn run(arguments: InspectArguments, printer: Printer) -> Outcome {
     let rows = |report: &AdapterReport| Row::each(&report.modules);
     let report = inspect_adapter(&source)?;
     printer.report_rows("inspect", &report, rows, adapter)?;
-    report.low_scale().iter().for_each(|text| printer.note(text));
+    if let Some(text) = report.low_scale() {
+        printer.note(&text);
+    }
     Ok(ExitStatus::Done)
 }
 
