@@ -9,7 +9,6 @@ use std::sync::atomic::AtomicBool;
 use anyhow::bail;
 use lrvd_burn::Selection;
 use lrvd_burn::device;
-use lrvd_burn::model::adapters;
 use lrvd_models::deberta::Pooling;
 use serde::Serialize;
 use serde_json::Value;
@@ -207,8 +206,7 @@ pub fn train(
     given.into_iter().chain(own).chain(notes).for_each(|note| sink(&Event::Note(note)));
     let begun = run.open(&options.out)?;
     sink(&Event::Note(run::trained(&begun.state.model)));
-    let scales = adapters(&begun.state.model).into_iter().filter_map(|own| own.adapter);
-    if let Some(text) = low_scale(scales.map(|own| own.scaling)) {
+    if let Some(text) = low_scale(&begun.state.model) {
         sink(&Event::Note(text));
     }
     // Whatever can be rejected is rejected by now: nothing was written before.

@@ -6,6 +6,7 @@ use std::path::Path;
 use anyhow::anyhow;
 use burn::tensor::{DType, Device};
 use lrvd_burn::files::{HostTensor, is_file};
+use lrvd_burn::model::{NamedModule, adapters};
 use lrvd_burn::parameters::values;
 use lrvd_burn::peft::{PeftAdapter, PeftModule, attach_peft, posterior_family_name};
 use lrvd_burn::sampling::Pass;
@@ -102,9 +103,14 @@ pub struct AdapterReport {
 /// Scale alpha/r below which an adapter is damped: at rank 128 the usual alpha of 8 gives 0.0625.
 const LOW_SCALE: f64 = 0.25;
 
-/// A remark on scales alpha/r of which the smallest is [low](LOW_SCALE).
-pub(crate) fn low_scale(scales: impl IntoIterator<Item = f64>) -> Option<String> {
-    let least = scales.into_iter().map(f64::abs).min_by(f64::total_cmp);
+/// A remark on the adapters of `model` whose scale is [low](LOW_SCALE).
+pub(crate) fn low_scale(model: &impl NamedModule) -> Option<String> {
+    low(adapters(model).into_iter().filter_map(|own| Some(own.adapter?.scaling)))
+}
+
+/// A remark on scales of which the smallest is [low](LOW_SCALE).
+fn low(scales: impl Iterator<Item = f64>) -> Option<String> {
+    let least = scales.map(f64::abs).min_by(f64::total_cmp);
     let least = least.filter(|least| *least < LOW_SCALE)?;
     Some(format!(
         "the LoRA scale alpha/r is {}, below {LOW_SCALE}, which damps the adapter: a larger `lora_alpha` or a smaller rank raises it",
@@ -137,7 +143,7 @@ impl AdapterReport {
 
     /// A remark on scales that damp the adapter.
     pub fn low_scale(&self) -> Option<String> {
-        low_scale(self.scales())
+        low(self.scales())
     }
 }
 
