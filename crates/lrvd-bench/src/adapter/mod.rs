@@ -14,6 +14,7 @@ mod open;
 mod prune;
 mod saved;
 mod seen;
+mod sets;
 mod wrong;
 
 pub use calibrate::{QuestionMetrics, fit_decisions};
@@ -41,6 +42,7 @@ pub use prune::{PairedMeasure, Pruned, PrunedModule};
 pub(crate) use saved::no_head;
 pub use saved::{RowAnswer, SavedClassifier, Withheld};
 pub use seen::{RowUse, SeenRows};
+pub use sets::LabelSets;
 pub(crate) use wrong::suspects;
 pub use wrong::{Suspects, Wrong, WrongRow};
 

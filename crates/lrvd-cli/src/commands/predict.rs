@@ -5,17 +5,17 @@ use std::path::{Path, PathBuf};
 use anyhow::bail;
 use clap::Args;
 use lrvd_bench::adapter::{
-    InputRow, RowAnswer, SavedClassifier, Withheld, read_inputs, stream_inputs,
+    InputRow, LabelSets, RowAnswer, SavedClassifier, Withheld, read_inputs, stream_inputs,
 };
 use lrvd_bench::answers::AnswerSpace;
-use lrvd_bench::data::{Input, KeptCells, Place, table};
+use lrvd_bench::data::{Input, KeptCells, Place, ReadOptions, table};
 use lrvd_bench::method::Intervals;
 use lrvd_bench::{Error, Kind as ErrorKind, Result, kind_of};
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::answers::{Answers, InputArguments, Origin, OutputArguments, Rows, Skipped, Window};
-use super::eval::{draws, load};
+use super::eval::{OwnRows, draws, load};
 use super::{Outcome, STDIN, decide};
 use crate::args::{self, AdapterArguments, InputColumns, heading};
 use crate::printer::Printer;
@@ -31,6 +31,15 @@ pub(crate) struct PredictArguments {
     /// Give no label if the entropy is above this many nats [default: the threshold of `lrvd abstain fit`, if any].
     #[arg(long, value_name = "NATS", value_parser = args::entropy, allow_negative_numbers = true, help_heading = heading::ANSWERS)]
     pub(crate) abstain_above: Option<f64>,
+    /// Give each text the labels among which the right one is, but for a share ALPHA of the texts.
+    ///
+    /// ALPHA 0.1 gives sets that hold the right label in 90 %. They follow from the run's answers to its validation rows, which
+    /// must not have chosen the model.
+    #[arg(long, value_name = "ALPHA", value_parser = args::share, allow_negative_numbers = true, help_heading = heading::ANSWERS)]
+    pub(crate) sets: Option<f64>,
+    /// Labelled rows for `--sets`, which the run has not used, in place of its validation rows.
+    #[arg(long, value_name = "FILE", requires = "sets", help_heading = heading::ANSWERS, hide_short_help = true)]
+    pub(crate) sets_data: Option<PathBuf>,
     /// List all labels in a terminal, instead of the five most probable.
     #[arg(long, help_heading = heading::OUTPUT)]
     pub(crate) all: bool,
@@ -74,6 +83,9 @@ enum Kind<'a> {
         mutual_information: Option<f64>,
         #[serde(skip_serializing_if = "Option::is_none")]
         abstained: Option<bool>,
+        /// Labels among which the right one is, where they are asked for.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        set: Option<Vec<&'a str>>,
     },
     Labels {
         /// Labels from their thresholds on.
@@ -99,6 +111,9 @@ pub(super) fn run(arguments: PredictArguments, printer: Printer) -> Outcome {
         AnswerSpace::Question { .. } | AnswerSpace::Questions { .. }
     );
     if is_typed {
+        if arguments.sets.is_some() {
+            bail!("`--sets` is for classifiers with one class for each text");
+        }
         classifier
             .withheld(arguments.abstain_above, draws(&arguments.adapter.answers, &classifier)?)?;
         return decide::predict(arguments.input, &arguments.adapter, &classifier, written, printer);
@@ -109,6 +124,7 @@ pub(super) fn run(arguments: PredictArguments, printer: Printer) -> Outcome {
         printer.notes(&classifier.thresholds(draws));
     }
     let seed = arguments.adapter.answers.seed.unwrap_or(classifier.info.run.seed);
+    let sets = sets(&arguments, &classifier, draws, printer)?;
     let most_labels = if arguments.all { usize::MAX } else { SHOWN };
     let labels = &classifier.info.goal.answers.names();
     let skipped = Skipped::new(&arguments.input);
@@ -121,12 +137,50 @@ pub(super) fn run(arguments: PredictArguments, printer: Printer) -> Outcome {
             Ok(found) => found,
             Err(error) => return written.write_none(origin, error),
         };
-        let answer = answer(&classifier, labels, origin, input, prediction, draws, limit);
+        let rules = Rules { limit, sets: sets.as_ref() };
+        let answer = answer(&classifier, labels, origin, input, prediction, draws, rules);
         let shown = || shown(&answer, labels, &input.choices, most_labels);
         written.write(&answer, &Line { answer: &answer, labels }, shown)
     })?;
     printer.notes(&classifier.cut_note());
     written.finish(|all| json!({ "labels": labels, "predictions": all }))
+}
+
+/// What decides of an answer: whether it is withheld, and the labels of its set.
+#[derive(Clone, Copy)]
+struct Rules<'a> {
+    limit: Option<Withheld>,
+    sets: Option<&'a LabelSets>,
+}
+
+/// The rule of the sets that are asked for, with a note on it.
+fn sets(
+    arguments: &PredictArguments,
+    classifier: &SavedClassifier,
+    draws: usize,
+    printer: Printer,
+) -> Result<Option<LabelSets>> {
+    let Some(alpha) = arguments.sets else { return Ok(None) };
+    let answers = &arguments.adapter.answers;
+    if answers.policy().needs_draws().is_some() {
+        bail!("`--sets` is for answers of one number of draws: leave out `--cascade` and `--antithetic`");
+    }
+    let found = match &arguments.sets_data {
+        None => LabelSets::of_run(classifier, alpha, draws)?,
+        Some(file) => {
+            let own = OwnRows {
+                columns: &arguments.input.columns,
+                label: None,
+                reading: &ReadOptions::default(),
+                strict: answers.open().strict,
+            };
+            let rows = own.read(classifier, file, printer)?;
+            let seed = answers.seed.unwrap_or(classifier.info.run.seed);
+            LabelSets::of_rows(classifier, &rows, alpha, draws, seed)?
+        }
+    };
+    printer.note(&found.describe());
+    Ok(Some(found))
 }
 
 /// How inputs are answered window by window: a long input needs little memory.
@@ -219,7 +273,7 @@ fn shown(answer: &PredictedRow<'_>, labels: &[String], choices: &[String], most:
                 ranked.iter().map(|(name, p)| format!("  {name:width$}  {:5.1} %", 100.0 * p)),
             );
         }
-        Kind::Class { probs, entropy, mutual_information, abstained, .. } => {
+        Kind::Class { probs, entropy, mutual_information, abstained, set, .. } => {
             if *abstained == Some(true) {
                 lines.push("  no answer is given: the entropy is above the threshold".to_owned());
             }
@@ -246,6 +300,7 @@ fn shown(answer: &PredictedRow<'_>, labels: &[String], choices: &[String], most:
             }
             let shared = mutual_information
                 .map_or_else(String::new, |found| format!(", mutual information {found:.4}"));
+            lines.extend(set.iter().map(|set| format!("  set: {}", set.join(", "))));
             lines.push(format!("  entropy {entropy:.4} nats{shared}{draws}"));
         }
     }
@@ -327,7 +382,7 @@ fn answer<'a>(
     input: &'a Input,
     prediction: &'a RowAnswer,
     draws: usize,
-    limit: Option<Withheld>,
+    rules: Rules<'_>,
 ) -> PredictedRow<'a> {
     let (kind, draws) = match prediction {
         &RowAnswer::Score { score, interval, draws_deviation } => {
@@ -344,7 +399,7 @@ fn answer<'a>(
             (kind, *draws)
         }
         RowAnswer::Class { probabilities, class, entropy, mutual_information, draws } => {
-            let abstained = limit.map(|limit| limit.contains(probabilities, *entropy));
+            let abstained = rules.limit.map(|limit| limit.contains(probabilities, *entropy));
             let given = |names: &'a [String]| {
                 names.get(*class).map(String::as_str).filter(|_| abstained != Some(true))
             };
@@ -356,6 +411,10 @@ fn answer<'a>(
                 entropy: *entropy,
                 mutual_information: *mutual_information,
                 abstained,
+                set: rules.sets.map(|sets| {
+                    let set = sets.of(probabilities, *class).into_iter();
+                    set.filter_map(|id| labels.get(id)).map(String::as_str).collect()
+                }),
             };
             (kind, *draws)
         }
@@ -378,6 +437,7 @@ mod tests {
             entropy: 1.5234,
             mutual_information: Some(0.25),
             abstained,
+            set: None,
         };
         let origin = Origin::default();
         let answer = |kind, draws| {
