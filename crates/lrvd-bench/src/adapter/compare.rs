@@ -41,7 +41,7 @@ pub struct ComparedModel {
     rows: Rows,
 }
 
-/// What a model was measured on, and its losses on each row.
+/// Rows that a model was measured on, and its losses on each.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Rows {
     /// By which a row is known: its hash, or the hashes of its files with its place and label.

@@ -212,7 +212,7 @@ pub struct InputRow {
     pub id: Option<String>,
     /// Its place, in a file or a stream.
     pub at: Option<At>,
-    /// What is carried to its answer.
+    /// Values that are carried to its answer.
     pub kept: KeptCells,
     /// The input, or the reason why it cannot be read.
     pub input: Result<Input>,

@@ -26,7 +26,7 @@ pub struct WrongRow {
     pub wrong: Wrong,
 }
 
-/// What the row has, and what it is given.
+/// Label of the row, and the answer that it is given.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Wrong {

@@ -19,7 +19,7 @@ use crate::text::{UnknownName, quoted};
 pub struct Keep {
     /// Names that are asked for.
     named: Vec<String>,
-    /// Whether all columns are.
+    /// `true` if all columns are.
     all: bool,
     /// Keys that answers have.
     taken: &'static [&'static str],
@@ -70,7 +70,7 @@ impl Keep {
         Err(anyhow!("`{}`, `--keep`: {error}", file.display()))
     }
 
-    /// What is carried of a row whose answer has the values of the columns in `shown`.
+    /// Values that are carried of a row whose answer has the values of the columns in `shown`.
     pub(crate) fn of(&self, row: &Row, shown: &[&str]) -> Result<KeptCells> {
         let mut kept = Vec::new();
         for name in if self.all { row.keys() } else { &self.named } {
@@ -101,7 +101,7 @@ impl TextColumns {
     }
 }
 
-/// What is carried of the labelled rows of `file`, by their lines or rows. Rows that cannot be read have nothing.
+/// Values that are carried of the labelled rows of `file`, by their lines or rows. Rows that cannot be read have nothing.
 pub fn kept_rows(
     file: &Path,
     columns: &TextColumns,

@@ -11,7 +11,7 @@ use crate::data::table::{BadRow, RowFile, read};
 use crate::data::{At, Dataset, Example, Label, Pieces};
 use crate::error::Result;
 
-/// What a row is among those with its texts.
+/// Place of a row among those with its texts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RepeatKind {
@@ -44,7 +44,7 @@ impl Repeat {
     pub const KEYS: &'static [&'static str] = &["group", "kind", "file", "line", "label", "text"];
 }
 
-/// What has to be the same in rows with the same texts; a number may be another one.
+/// Answer that rows with the same texts must share; a number may be another one.
 fn answer(Example { input, label, .. }: &Example) -> String {
     match label {
         Label::Score(_) => String::new(),

@@ -211,7 +211,7 @@ const RISK: f64 = 0.05;
 /// Metrics of typed questions by number of draws and type.
 type ByType = BTreeMap<u32, BTreeMap<QuestionKind, QuestionMetrics>>;
 
-/// What is measured of the answers, by number of draws.
+/// Measures of the answers, by number of draws.
 struct Measured {
     metrics: BTreeMap<u32, Metrics>,
     reliability: BTreeMap<u32, Reliability>,

@@ -146,7 +146,7 @@ pub(super) fn run(arguments: PredictArguments, printer: Printer) -> Outcome {
     written.finish(|all| json!({ "labels": labels, "predictions": all }))
 }
 
-/// What decides of an answer: whether it is withheld, and the labels of its set.
+/// Rules for an answer: those that withhold it, and those of its set.
 #[derive(Clone, Copy)]
 struct Rules<'a> {
     limit: Option<Withheld>,

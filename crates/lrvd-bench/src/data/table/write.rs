@@ -39,7 +39,7 @@ pub(super) struct Column {
     pub(super) kind: Option<Kind>,
 }
 
-/// What the values of a column are; of others than one kind they are texts, but that numbers are `Double`.
+/// Kind of the values of a column: of several kinds they are texts, of integers and other numbers `Double`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Bool,
