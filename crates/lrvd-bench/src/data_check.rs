@@ -150,6 +150,9 @@ fn labelled(mut data: Dataset, model: Option<&Opened>, config: &Config) -> Resul
         AnswerSpace::Question { .. } => (&classes[..], true),
         _ => (&classes[..], false),
     };
+    // Letters are places of choices.
+    let is_named =
+        matches!(goal.answers, AnswerSpace::Classes { .. } | AnswerSpace::Labels { .. });
     let wording = layout.as_ref().filter(|_| !types);
     let wording = wording.and_then(|layout| layout.wording(&goal.answers, data.pairs()));
     let contradicted: BTreeSet<(String, usize)> = repeats(&data)
@@ -233,7 +236,7 @@ fn labelled(mut data: Dataset, model: Option<&Opened>, config: &Config) -> Resul
         "regression": goal.answers == AnswerSpace::Score,
         "pairs": data.pairs(),
         "wording": wording.as_ref().map(Wording::describe),
-        "rare": rare(&data.train.examples, listed),
+        "rare": rare(&data.train.examples, if is_named { &classes } else { &[] }),
         "splits": splits([&data.train, &data.validation], counted)?,
         "examples": first(&data.train.examples).map(shown).collect::<Result<Vec<_>>>()?,
     }))

@@ -52,7 +52,7 @@ pub(crate) fn curves(
         }
         let floor = found.floor();
         let words = format!("ECE {} (calibrated: {})", decimals(found.ece, 4), decimals(floor, 4));
-        panel.key(*draws, reliability.len(), colour, &words);
+        panel.key((*draws, reliability.len()), true, colour, &words);
     }
     if !selective.is_empty() {
         let risks = selective.values().flat_map(|found| &found.curve).map(|(_, risk)| *risk);
@@ -60,13 +60,13 @@ pub(crate) fn curves(
         let mut panel = Panel { svg: &mut svg, left: PANEL.0 + MARGIN.0, most: ceiling(largest) };
         panel.frame(
             "Risk against coverage",
-            "coverage: share of the rows that are answered, the most confident first",
+            "coverage: share of rows answered, the most confident first",
             "share of wrong answers",
         );
         for ((draws, found), colour) in selective.iter().zip(COLOURS) {
             panel.line(&found.curve, colour, "");
             let words = format!("area {}", decimals(found.area, 4));
-            panel.key(*draws, selective.len(), colour, &words);
+            panel.key((*draws, selective.len()), false, colour, &words);
         }
     }
     svg.push_str("</svg>\n");
@@ -146,16 +146,21 @@ impl Panel<'_> {
         );
     }
 
-    /// The key of a number of draws, one of `all`, below the others.
-    fn key(&mut self, draws: u32, all: usize, colour: &str, words: &str) {
+    /// The key of a number of draws, one of `all`: below the diagonal, or above a curve that rises.
+    fn key(&mut self, (draws, all): (u32, usize), is_below: bool, colour: &str, words: &str) {
         let name = match draws {
             0 if all == 1 => String::new(),
             0 => "posterior mean: ".to_owned(),
             n => format!("{n} draws: "),
         };
         let line = if draws == 0 { 0.0 } else { 16.0 };
-        let attributes = format!(r#"fill="{colour}""#);
-        self.text((self.left + 10.0, MARGIN.1 + 12.0 + line), &attributes, &(name + words));
+        let (place, anchor) = if is_below {
+            ((self.left + FRAME.0, MARGIN.1 + FRAME.1 - 28.0 + line), "end")
+        } else {
+            ((self.left + 10.0, MARGIN.1 + 12.0 + line), "start")
+        };
+        let attributes = format!(r#"text-anchor="{anchor}" fill="{colour}""#);
+        self.text(place, &attributes, &(name + words));
     }
 }
 
