@@ -151,8 +151,7 @@ fn labelled(mut data: Dataset, model: Option<&Opened>, config: &Config) -> Resul
         _ => (&classes[..], false),
     };
     // Letters are places of choices.
-    let is_named =
-        matches!(goal.answers, AnswerSpace::Classes { .. } | AnswerSpace::Labels { .. });
+    let is_named = matches!(goal.answers, AnswerSpace::Classes { .. } | AnswerSpace::Labels { .. });
     let wording = layout.as_ref().filter(|_| !types);
     let wording = wording.and_then(|layout| layout.wording(&goal.answers, data.pairs()));
     let contradicted: BTreeSet<(String, usize)> = repeats(&data)

@@ -81,7 +81,8 @@ impl LabelSets {
         let adapter = classifier.folder();
         let run = adapter.parent().filter(|_| adapter.ends_with(ADAPTER_DIR));
         let is_run = |run: &Path| is_file(&run.join(RECORD_FILE));
-        let Some(run) = run.map(|run| is_run(run).map(|is| is.then_some(run))).transpose()?.flatten()
+        let Some(run) =
+            run.map(|run| is_run(run).map(|is| is.then_some(run))).transpose()?.flatten()
         else {
             bail!(
                 "`{}` is not in the folder of its run, so that no held-out answers are known: pass labelled rows that the run has \
@@ -166,7 +167,8 @@ mod tests {
     #[test]
     fn a_set_has_the_labels_up_to_the_quantile_and_too_few_rows_are_named() {
         // Scores .1, .2, …, .9; of nine rows the ninth smallest for 90 %, the fifth for 50 %.
-        let rows: Vec<Vec<f64>> = (1..10).map(|i| f64::from(i) / 10.0).map(|s| vec![1.0 - s, s]).collect();
+        let rows: Vec<Vec<f64>> =
+            (1..10).map(|i| f64::from(i) / 10.0).map(|s| vec![1.0 - s, s]).collect();
         let labelled = || rows.iter().map(|row| (row.as_slice(), 0));
         let half = LabelSets::fit(0.5, 1.0, labelled()).unwrap();
         assert!((half.quantile - 0.5).abs() < 1e-15 && half.rows == 9);

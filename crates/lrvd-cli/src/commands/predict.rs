@@ -163,7 +163,9 @@ fn sets(
     let Some(alpha) = arguments.sets else { return Ok(None) };
     let answers = &arguments.adapter.answers;
     if answers.policy().needs_draws().is_some() {
-        bail!("`--sets` is for answers of one number of draws: leave out `--cascade` and `--antithetic`");
+        bail!(
+            "`--sets` is for answers of one number of draws: leave out `--cascade` and `--antithetic`"
+        );
     }
     let found = match &arguments.sets_data {
         None => LabelSets::of_run(classifier, alpha, draws)?,
