@@ -628,7 +628,7 @@ impl RunInput<'_> {
                     })
                 })?;
             }
-            if let Some(settings) = self.saved_settings()? {
+            if let Some(settings) = self.saved_settings() {
                 keep(&settings, trained, finished, context, &folder.join(ADAPTER_DIR))?;
             }
             Ok(())
@@ -689,15 +689,15 @@ impl RunInput<'_> {
     }
 
     /// Settings that describe the adapter of the run; `None` if it is not saved.
-    fn saved_settings(&self) -> Result<Option<TrainSettings>> {
+    fn saved_settings(&self) -> Option<TrainSettings> {
         let &Self { run, backbone, .. } = self;
         let task = self.task;
         let Experiment { config, options, .. } = self.experiment();
         if !options.keep || !run.method.can().saved {
-            return Ok(None);
+            return None;
         }
         let goal = task.prepared.goal.clone();
-        let Some(layout) = task.layout.clone() else { return Ok(None) };
+        let layout = task.layout.clone()?;
         let columns = TextColumns::usual_questions;
         let columns = run.task.is_question().then(|| Columns::Labelled(columns()));
         let pairs = run.task.is_pair();
@@ -708,15 +708,14 @@ impl RunInput<'_> {
         let splits =
             [(SplitName::Train, &task.data.train), (SplitName::Validation, &task.data.validation)];
         let data = splits.map(|(name, split)| (name.to_string(), hashes(split))).into();
-        let settings = TrainSettings::new(
+        Some(TrainSettings::new(
             backbone,
             (rows, data),
             (run.method, None),
             run.seed,
             &options.device,
             config.clone(),
-        );
-        Ok(Some(settings))
+        ))
     }
 
     /// Makes the row from its members, which are the runs that it needs: averages their answers to the task and to other

@@ -208,7 +208,7 @@ fn rows_are_said_to_be_the_measured_ones_only_where_they_are_not_known() {
 /// The words of every template, between what it puts in.
 fn words() -> BTreeSet<String> {
     let texts = TEMPLATES.lines().filter(|line| !line.starts_with("## ")).flat_map(|line| {
-        line.split("{").map(|part| part.rsplit("}").next().unwrap_or_default().trim().to_owned())
+        line.split('{').map(|part| part.rsplit('}').next().unwrap_or_default().trim().to_owned())
     });
     texts.filter(|text| text.len() > 4 && text.contains(' ')).collect()
 }
