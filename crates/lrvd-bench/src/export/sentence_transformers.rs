@@ -90,7 +90,7 @@ pub fn export_sentence_transformers(
     Ok(MergeReport { ranks, tensors, parameters, untied: false, difference: None, warnings })
 }
 
-/// How many tensors and values were written.
+/// Numbers of tensors and values that were written.
 #[derive(Default)]
 struct Size {
     tensors: usize,

@@ -186,7 +186,7 @@ fn activation(graph: &mut Graph<'_>, kind: Activation, x: &Value) -> Value {
     graph.op("Mul", &[&product, &half], [])
 }
 
-/// What the scores of every layer have in common.
+/// Terms that the scores of all layers have in common.
 struct Scores {
     /// Added to every score: that of keys, and of an MPNet that of distances, `[batch, 1 | heads, 1 | sequence, sequence]`.
     bias: Value,
@@ -506,7 +506,7 @@ fn modern(graph: &mut Graph<'_>, config: &DebertaConfig, inputs: &Inputs) -> Res
     graph.unshifted_norm(&x, &format!("{prefix}.final_norm"), d, epsilon)
 }
 
-/// What the layers with one kind of attention have in common.
+/// Terms that the layers with one kind of attention have in common.
 #[derive(Clone)]
 struct ModernScores {
     /// Cosines and signed sines of the rotation, `[sequence, width]`.

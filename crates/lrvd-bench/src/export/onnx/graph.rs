@@ -20,7 +20,7 @@ pub(super) enum Length {
     Fixed(usize),
 }
 
-/// Where the values of a tensor of the file are from.
+/// Source of the values of a tensor of the file.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Content {
     Constant(Vec<u8>),
@@ -39,7 +39,7 @@ pub(super) struct Constant {
     pub content: Content,
 }
 
-/// What a node is told beside its inputs.
+/// An attribute of a node.
 pub(super) enum Setting {
     Int(&'static str, i64),
     Ints(&'static str, Vec<i64>),
@@ -70,7 +70,7 @@ pub(super) struct Graph<'a> {
     pub(super) constants: Vec<Constant>,
     inputs: Vec<ValueInfoProto>,
     outputs: Vec<ValueInfoProto>,
-    /// How many nodes there are of each operator, for their names.
+    /// Number of nodes of each operator, for their names.
     counts: BTreeMap<&'static str, usize>,
 }
 

@@ -106,7 +106,7 @@ fn head(info: &Description) -> HeadShape {
     HeadShape { pooling: info.pooling, width: answers.width(), link }
 }
 
-/// What a program needs beside the tensors, for the file's metadata and `config.json`.
+/// Facts that a program needs beside the tensors, for the file's metadata and `config.json`.
 fn facts(info: &Description, backbone: &Backbone) -> BTreeMap<&'static str, Value> {
     let answers = &info.goal.answers;
     let mut facts = BTreeMap::from([
