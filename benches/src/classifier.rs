@@ -53,7 +53,6 @@ impl Held {
             settings: Layers::over(&config(live)?)?,
             seed: SEED,
             device: "cpu".to_owned(),
-            epochs: None,
             out: folder.join(format!("last-{live}")),
             resume: true,
             strict: false,

@@ -6,9 +6,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, anyhow};
 use lrvd_burn::files::is_file;
 
-use super::arms::Arms;
 use super::execute::now;
-use super::grid::{Plan, arm_folder};
+use super::grid::{Arms, Plan, arm_folder};
 use crate::error::Result;
 use crate::io::{read_json, write_json_lines, write_text};
 use crate::record::{RankLine, Results, RunRecord, SCHEMA_VERSION, Tool};

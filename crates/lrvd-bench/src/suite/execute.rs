@@ -24,10 +24,9 @@ use serde_json::{Value, json};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use super::arms::Arms;
 use super::grid::{
-    Experiment, Matching, Plan, PlannedRun, Profile, SCHEMA, Suite, SuiteOptions, experiments,
-    wording,
+    Arms, Experiment, Matching, Plan, PlannedRun, Profile, SCHEMA, Suite, SuiteOptions,
+    experiments, wording,
 };
 use crate::adapter::keep;
 use crate::answers::{AnswerSpace, LETTERS, Readout};

@@ -8,6 +8,8 @@
 //! | `claims/` | claims of workers on runs, see `worker` |
 //! | `failed/` | errors of runs, one file each |
 
+mod arms;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
@@ -19,7 +21,8 @@ use minijinja::value::Serde;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::arms::Arms;
+pub use arms::Arms;
+
 use crate::backbone::{self, Architecture, Backbone, ModelLocation, locate_config, locate_model};
 use crate::data::{Wording, shipped};
 use crate::error::{Error, Result};

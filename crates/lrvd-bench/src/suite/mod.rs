@@ -3,12 +3,11 @@
 //! | file | content |
 //! |---|---|
 //! | `grid` | the two suites, options, the runs with the runs that each needs, a dry run, the files of a plan |
-//! | `arms` | settings side by side, each an experiment |
+//! | `grid::arms` | settings side by side, each an experiment |
 //! | `execute` | a plan on disk, the data of a task, one run or an ensemble of runs |
 //! | `worker` | one run or all of them, claims on runs, states of runs |
 //! | `collect` | the report of the finished runs |
 
-mod arms;
 mod collect;
 mod execute;
 mod grid;
@@ -16,10 +15,9 @@ mod grid;
 mod tests;
 mod worker;
 
-pub use arms::Arms;
 pub use collect::{SuiteOutcome, collect};
 pub use execute::write_plan;
-pub use grid::{DryRun, Plan, PlannedMethod, PlannedRun, Profile, Suite, SuiteOptions};
+pub use grid::{Arms, DryRun, Plan, PlannedMethod, PlannedRun, Profile, Suite, SuiteOptions};
 pub use worker::{
     DEAD_AFTER, RunState, RunStatus, Step, Worker, WorkerName, WorkerOptions, run_suite, status,
 };

@@ -31,10 +31,9 @@ use lrvd_burn::train::latest_checkpoint;
 use serde::{Deserialize, Serialize};
 use tracing::debug;
 
-use super::arms::Arms;
 use super::collect::{SuiteOutcome, collect};
 use super::execute::{ReadyTask, RunInput, Started, Tasks, open_backbone, start};
-use super::grid::{Experiment, PLAN_DIR, Plan, PlannedRun, SuiteOptions, needed};
+use super::grid::{Arms, Experiment, PLAN_DIR, Plan, PlannedRun, SuiteOptions, needed};
 use crate::backbone::Backbone;
 use crate::error::{Error, Kind, Result, kind_of, no_threads};
 use crate::io::{cannot, create_dir, read_json, write_text};

@@ -234,9 +234,9 @@ fn align<B: Backend>(position: Value<B>, [b, h, l]: [usize; 3]) -> Value<B> {
 #[cfg(feature = "flex")]
 mod cpu {
     use super::{AttentionLayout, DisentangledAttention, arguments};
-    use crate::ops::attention::Window;
     use crate::ops::cpu::prelude::*;
     use crate::ops::dropout::{self, Dropout};
+    use crate::ops::window::Window;
 
     /// Rows of scores handled together, so that what their columns read stays in the first cache.
     const ROWS: usize = 16;

@@ -45,10 +45,11 @@ mod norm;
 mod rank_two_noise;
 mod row_energy;
 mod standard_normal;
+mod window;
 
 pub(crate) use adamw::{AdamWUpdate, moving_average};
 pub use adapted_linear::{LowRank, adapted_linear};
-pub use attention::{Window, attention};
+pub use attention::attention;
 pub use disentangled_attention::disentangled_attention;
 pub use dropout::dropout;
 pub use gated_silu::gated_silu;
@@ -63,3 +64,4 @@ pub use rank_two_noise::{Noise, add_gaussian_noise, add_rank_two_noise};
 pub(crate) use recompute::recompute;
 pub use row_energy::row_energy;
 pub use standard_normal::standard_normal;
+pub use window::Window;

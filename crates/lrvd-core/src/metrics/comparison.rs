@@ -4,7 +4,7 @@
 
 use statrs::function::beta::beta_reg;
 
-use super::statistics::{mean, sample_sd};
+use super::statistics::{bisect, mean, sample_sd};
 use crate::error::{Error, check_at_least};
 
 /// Probability of an error that a test accepts.
@@ -180,15 +180,6 @@ impl TwoWays {
         let (first, second) = (squares(&of_row), squares(&of_column));
         Some(Self { mean, sizes: [n, m], first, second, rest })
     }
-}
-
-/// The upper end of the interval left by 80 halvings between a point where `is_low` and one where it is not.
-pub(super) fn bisect(mut low: f64, mut high: f64, is_low: impl Fn(f64) -> bool) -> f64 {
-    for _ in 0..80 {
-        let middle = f64::midpoint(low, high);
-        *(if is_low(middle) { &mut low } else { &mut high }) = middle;
-    }
-    high
 }
 
 /// Two-sided probability of `t` and beyond.

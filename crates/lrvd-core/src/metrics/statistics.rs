@@ -1,6 +1,5 @@
 //! Statistics of numbers: mean and deviation, correlations, and how well a score tells two groups apart.
 
-use super::comparison::bisect;
 use crate::error::{Error, check_at_least, check_finite, check_same_length};
 use crate::special::logistic;
 
@@ -299,6 +298,15 @@ impl Aurocs {
         let half = |a: f64, b: f64| (a * a + b * b - 2.0 * correlation * a * b).max(0.0).sqrt();
         (difference - half(own[0], other[1]), difference + half(own[1], other[0]))
     }
+}
+
+/// The upper end of the interval left by 80 halvings between a point where `is_low` and one where it is not.
+pub(super) fn bisect(mut low: f64, mut high: f64, is_low: impl Fn(f64) -> bool) -> f64 {
+    for _ in 0..80 {
+        let middle = f64::midpoint(low, high);
+        *(if is_low(middle) { &mut low } else { &mut high }) = middle;
+    }
+    high
 }
 
 #[cfg(test)]

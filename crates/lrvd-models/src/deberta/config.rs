@@ -3,6 +3,8 @@
 //! Typed, checked once, with transformers' defaults. A value that would change the result and is not supported is
 //! an error that names it; an unknown key is kept in [`DebertaConfig::unrecognised`] for the loader to report.
 
+mod modern;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -13,13 +15,14 @@ use serde_json::{Value, json};
 
 use super::activation::Activation;
 use super::family::Family;
-use super::modern::{self, LayerAttention};
 use super::relative_position::{BIAS_ROWS, RelativePositions};
 use crate::error::{Error, Result};
 use crate::json::{
     JsonObject, Probability, deviation, epsilon, head_width, plain, probability, shown, size,
     unknown,
 };
+
+pub use modern::LayerAttention;
 
 /// Sizes of which a number below 1 means "none".
 const OPTIONAL: [&str; 3] = ["max_relative_positions", "position_buckets", "conv_kernel_size"];

@@ -12,8 +12,7 @@ mod relative_position;
 
 pub use activation::Activation;
 pub use classifier::DebertaClassifier;
-pub use config::{ConvolutionConfig, DebertaConfig, Pooling, ProblemType};
+pub use config::{ConvolutionConfig, DebertaConfig, LayerAttention, Pooling, ProblemType};
 pub use encoder::DebertaEncoder;
 pub use family::{ADAPTER_TARGETS, Family, FamilySpec};
-pub use modern::LayerAttention;
 pub use relative_position::{BIAS_ROWS, RelativePositions, bias_row};

@@ -20,8 +20,8 @@ use parquet::schema::types::Type;
 use serde_json::Value;
 
 use super::super::columns::ID;
+use super::column::{Column, Kind, cell_text};
 use super::row::{At, Place, Row, Source, any_of};
-use super::write::{Column, Kind, cell_text};
 use crate::error::{Error, Result};
 use crate::text::quoted;
 

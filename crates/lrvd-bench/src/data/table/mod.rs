@@ -11,6 +11,7 @@
 //! Tab-separated files are not read as CSV: that merges rows wherever a text holds a lone quote, passes over blank lines
 //! and ends a row at a carriage return within a text. A file is opened once, and hashed while it is read.
 
+mod column;
 #[cfg(feature = "parquet")]
 mod columnar;
 mod lines;
@@ -25,8 +26,9 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+pub use column::cell_text;
 pub use row::{At, BadRow, Cell, Place, Row};
-pub use write::{RowFile, cell_text};
+pub use write::RowFile;
 
 use anyhow::{anyhow, bail, ensure};
 use lrvd_burn::files::{open_file, reject_pointer};

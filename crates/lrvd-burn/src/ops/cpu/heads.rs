@@ -9,8 +9,8 @@ use burn_flex::FlexTensor;
 
 use super::panels::Matrix;
 use super::{reduce, sum, sum_pairs, tensor, wide};
-use crate::ops::attention::Window;
 use crate::ops::cpu::special::exp;
+use crate::ops::window::Window;
 
 /// Parts of a tensor `[1 | B, lines, groups · width]`, one for each example and each of its `count` heads.
 #[derive(Clone, Copy)]

@@ -29,7 +29,7 @@ use anyhow::{anyhow, bail};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::grid::{Profile, Suite, SuiteOptions, arm_folder};
+use super::{Profile, Suite, SuiteOptions, arm_folder};
 use crate::error::{Error, Result};
 use crate::method::MethodName;
 use crate::report::Claim;
@@ -105,7 +105,7 @@ impl Arms {
     }
 
     /// The comparisons, each in one metric.
-    pub(super) fn claims(&self) -> Result<Vec<Claim>, UnknownName> {
+    pub(in crate::suite) fn claims(&self) -> Result<Vec<Claim>, UnknownName> {
         let names = || self.arm.iter().map(|arm| arm.name.as_str());
         let pair = |of: &str| [of.to_owned(), self.arm[0].name.clone()];
         let default = || {
@@ -129,12 +129,12 @@ impl Arms {
     }
 
     /// Preset of the arms that name no other.
-    pub(super) fn preset(&self, suite: Suite) -> &str {
+    pub(in crate::suite) fn preset(&self, suite: Suite) -> &str {
         self.preset.as_deref().unwrap_or(suite.default_preset().name())
     }
 
     /// Settings of the folder that holds all arms.
-    pub(super) fn settings(&self, suite: Suite) -> Value {
+    pub(in crate::suite) fn settings(&self, suite: Suite) -> Value {
         json!({
             "suite": suite.name(),
             "arms": self.arm,
@@ -144,7 +144,7 @@ impl Arms {
     }
 
     /// The options of every arm, not resolved.
-    pub(super) fn experiments(&self, options: &SuiteOptions) -> Result<Vec<SuiteOptions>> {
+    pub(in crate::suite) fn experiments(&self, options: &SuiteOptions) -> Result<Vec<SuiteOptions>> {
         let suite = options.suite;
         let model = match &options.model {
             Some(model) => model.clone(),
