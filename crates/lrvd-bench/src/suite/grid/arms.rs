@@ -144,7 +144,10 @@ impl Arms {
     }
 
     /// The options of every arm, not resolved.
-    pub(in crate::suite) fn experiments(&self, options: &SuiteOptions) -> Result<Vec<SuiteOptions>> {
+    pub(in crate::suite) fn experiments(
+        &self,
+        options: &SuiteOptions,
+    ) -> Result<Vec<SuiteOptions>> {
         let suite = options.suite;
         let model = match &options.model {
             Some(model) => model.clone(),
