@@ -154,20 +154,15 @@ fn labelled(mut data: Dataset, model: Option<&Opened>, config: &Config) -> Resul
     let is_named = matches!(goal.answers, AnswerSpace::Classes { .. } | AnswerSpace::Labels { .. });
     let wording = layout.as_ref().filter(|_| !types);
     let wording = wording.and_then(|layout| layout.wording(&goal.answers, data.pairs()));
-    let contradicted: BTreeSet<(String, usize)> = repeats(&data)
-        .into_iter()
-        .filter(|row| row.kind == RepeatKind::Contradiction)
-        .map(|row| (row.file, row.at.number()))
-        .collect();
+    let contradicted = contradicted(&data);
     let counted = |split: &Split| {
         let lengths = reader.as_ref().map(|(reader, _)| {
             split.examples.iter().map(|example| reader.measure(&example.input)).collect()
         });
-        let is_contradicted = |example: &&Example| {
-            let file = example.place.file.display().to_string();
-            contradicted.contains(&(file, example.place.at.number()))
+        let own = |e: &&Example| {
+            contradicted.contains(&(e.place.file.display().to_string(), e.place.at.number()))
         };
-        let contradicted = split.examples.iter().filter(is_contradicted).count();
+        let contradicted = split.examples.iter().filter(own).count();
         let mut classes: Vec<(String, usize)> =
             listed.iter().map(|class| (class.clone(), 0)).collect();
         for example in &split.examples {
@@ -239,6 +234,12 @@ fn labelled(mut data: Dataset, model: Option<&Opened>, config: &Config) -> Resul
         "splits": splits([&data.train, &data.validation], counted)?,
         "examples": first(&data.train.examples).map(shown).collect::<Result<Vec<_>>>()?,
     }))
+}
+
+/// File and number of every row of a contradiction.
+fn contradicted(data: &Dataset) -> BTreeSet<(String, usize)> {
+    let rows = repeats(data).into_iter().filter(|row| row.kind == RepeatKind::Contradiction);
+    rows.map(|row| (row.file, row.at.number())).collect()
 }
 
 /// The first rows, of typed questions the first of each type.

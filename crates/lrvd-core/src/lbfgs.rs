@@ -132,7 +132,9 @@ fn direction(gradient: &[f64], pairs: &VecDeque<Pair>) -> Vec<f64> {
     }
     if let Some(Pair { change, curvature, .. }) = pairs.back() {
         let scale = curvature / dot(change, change);
-        direction.iter_mut().for_each(|entry| *entry *= scale);
+        for entry in &mut direction {
+            *entry *= scale;
+        }
     }
     for (Pair { step, change, curvature }, share) in pairs.iter().zip(shares.iter().rev()) {
         let own = dot(change, &direction) / curvature;

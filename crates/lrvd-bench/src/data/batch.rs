@@ -291,7 +291,9 @@ impl Examples for TokenExamples<'_> {
         }
         let mean = weights.iter().sum::<f64>() / weights.len().max(1) as f64;
         for (row, weight) in values.chunks_mut(width).zip(&weights) {
-            row.iter_mut().for_each(|target| *target *= (weight / mean) as f32);
+            for target in row {
+                *target *= (weight / mean) as f32;
+            }
         }
         let data = TensorData::new(values, [indices.len(), width]);
         let values = Tensor::from_data(data, (self.device, self.dtype));

@@ -126,7 +126,9 @@ impl Form {
             Activation::Gelu => "activation.GELU",
             Activation::Relu => "activation.ReLU",
             Activation::Tanh => "activation.Tanh",
-            other => bail!("a pooler with the activation {other:?} has no form of {NAME}"),
+            other @ Activation::GeluTanh => {
+                bail!("a pooler with the activation {other:?} has no form of {NAME}")
+            }
         };
         if config.family == Family::ModernBert && pooling.has_pooler() {
             bail!(

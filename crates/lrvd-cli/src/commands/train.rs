@@ -31,6 +31,7 @@ use crate::progress::{self, Journal};
 const FEW_CLASSES: usize = 20;
 
 #[derive(Debug, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
 pub(crate) struct TrainArguments {
     #[command(flatten)]
     pub(crate) examples: ExampleArguments,
@@ -78,7 +79,7 @@ pub(crate) struct TrainArguments {
     pub(crate) schedule: Option<String>,
     /// Weigh the rows of rare classes up: `balanced`.
     ///
-    /// In the training loss a class of n_c of n rows has the weight n / (k n_c), with k classes, as scikit-learn's `balanced`; the loss of a
+    /// In the training loss a class of `c` of `n` rows has the weight `n / (k c)`, with `k` classes, as scikit-learn's `balanced`; the loss of a
     /// batch is divided by its sum of weights. Rare classes are found more often, and given their probability is higher than they are
     /// frequent. The temperature, the choice of ranks and all metrics have no weights. For rows of one class each.
     #[arg(long, value_name = "NAME", value_parser = ["balanced"], help_heading = heading::TRAINING, hide_short_help = true)]

@@ -69,6 +69,7 @@ pub(super) struct Surroundings {
 
 /// One encoder layer.
 #[derive(Module, Debug)]
+#[expect(clippy::large_enum_variant, reason = "a model has one of the two, in all its layers")]
 pub(super) enum EncoderLayer {
     /// With a norm behind each half.
     Post(PostNormLayer),

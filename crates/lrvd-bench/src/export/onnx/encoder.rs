@@ -102,10 +102,8 @@ fn deberta_classifier(
     let d = config.hidden_size;
     let inputs = Inputs::new(graph, config.type_vocab_size > 1);
     let is_modern = config.family == Family::ModernBert;
-    let hidden = match is_modern {
-        true => modern(graph, config, &inputs)?,
-        false => deberta(graph, config, &inputs)?,
-    };
+    let hidden =
+        if is_modern { modern(graph, config, &inputs)? } else { deberta(graph, config, &inputs)? };
     let [pooler, classifier] = config.family.head();
     let mut pooled = match head.pooling {
         Pooling::First | Pooling::FirstToken => first_token(graph, &hidden),

@@ -209,6 +209,7 @@ fn axis(axis: i64, axes: usize) -> usize {
     (if axis < 0 { axis + axes as i64 } else { axis }) as usize
 }
 
+#[expect(clippy::too_many_lines, reason = "one arm for each operator")]
 fn apply(node: &NodeProto, inputs: &[&Array], device: &Device) -> Result<Array> {
     let x = *inputs.first().context("no input")?;
     let second = || inputs.get(1).copied().context("no second input");
@@ -263,7 +264,9 @@ fn apply(node: &NodeProto, inputs: &[&Array], device: &Device) -> Result<Array> 
             let mut axes = second()?.ints()?.to_vec();
             axes.sort_unstable();
             let mut shape = shape;
-            axes.iter().for_each(|&axis| shape.insert(axis as usize, 1));
+            for axis in axes {
+                shape.insert(axis as usize, 1);
+            }
             Array::new(shape, x.data.clone())
         }
         "Reshape" => {
@@ -300,9 +303,13 @@ fn apply(node: &NodeProto, inputs: &[&Array], device: &Device) -> Result<Array> 
         "ReduceSum" => sum(x, axis(second()?.ints()?[0], shape.len())),
         "Softmax" => by_row(x, |row| {
             let largest = row.iter().copied().fold(f32::MIN, f32::max);
-            row.iter_mut().for_each(|value| *value = (*value - largest).exp());
+            for value in &mut *row {
+                *value = (*value - largest).exp();
+            }
             let sum: f32 = row.iter().sum();
-            row.iter_mut().for_each(|value| *value /= sum);
+            for value in row {
+                *value /= sum;
+            }
         }),
         "LayerNormalization" => {
             let epsilon = attribute(node, "epsilon").and_then(|own| own.f).unwrap_or(1e-5);

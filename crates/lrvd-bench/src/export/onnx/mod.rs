@@ -157,10 +157,7 @@ pub(super) fn tokenizer(info: &Description, backbone: &Backbone, folder: &Path) 
         std::fs::write(&file, backbone.tokenizer.to_json()?).map_err(cannot("write", folder))?;
     }
     let file = folder.join(merged::SETTINGS_FILE);
-    let mut settings: Value = match file.is_file() {
-        true => crate::io::read_json(&file)?,
-        false => json!({}),
-    };
+    let mut settings: Value = if file.is_file() { crate::io::read_json(&file)? } else { json!({}) };
     settings["model_max_length"] = json!(info.run.max_length);
     let pad = backbone.tokenizer.special_tokens().pad;
     if let (None, Some(pad)) = (settings.get("pad_token"), pad) {

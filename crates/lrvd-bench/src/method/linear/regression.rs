@@ -113,7 +113,9 @@ impl Regression {
         for ((row, bias), (deviation, mean)) in
             weight.chunks_mut(wide.max(1)).zip(&mut bias).zip(scales)
         {
-            row.iter_mut().for_each(|weight| *weight *= deviation);
+            for weight in row {
+                *weight *= deviation;
+            }
             *bias = *bias * deviation + mean;
         }
         let loss = validated.as_ref().map(|found| found.loss);
@@ -290,7 +292,9 @@ impl Table {
         gradient.iter_mut().zip(weight).for_each(|(slope, weight)| *slope += strength * weight);
         gradient.extend(bias);
         let per_row = (self.rows() as f64).recip();
-        gradient.iter_mut().for_each(|slope| *slope *= per_row);
+        for slope in &mut gradient {
+            *slope *= per_row;
+        }
         let square: f64 = weight.iter().map(|weight| weight * weight).sum();
         Evaluation { value: per_row * (loss + 0.5 * strength * square), gradient }
     }
@@ -313,7 +317,9 @@ impl Table {
 fn softmax_loss(z: &mut [f64], y: &[f64]) -> f64 {
     let top = z.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let mean: f64 = z.iter().zip(y).map(|(z, y)| (z - top) * y).sum();
-    z.iter_mut().for_each(|z| *z = (*z - top).exp());
+    for z in &mut *z {
+        *z = (*z - top).exp();
+    }
     let total: f64 = z.iter().sum();
     z.iter_mut().zip(y).for_each(|(z, y)| *z = *z / total - y);
     total.ln() - mean
@@ -347,7 +353,8 @@ struct Folds<'a> {
     table: &'a Table,
     /// Rows of each fold.
     held: Vec<Vec<usize>>,
-    folds: &'a [Option<usize>],
+    /// The fold of each row; `None` of one that every fit has.
+    own: &'a [Option<usize>],
     watch: PassWatch<'a>,
 }
 
@@ -355,14 +362,14 @@ impl<'a> Folds<'a> {
     fn new(table: &'a Table, folds: &'a [Option<usize>], watch: PassWatch<'a>) -> Self {
         let count = folds.iter().flatten().max().map_or(0, |last| last + 1);
         let of = |own| (0..folds.len()).filter(|&row| folds[row] == Some(own)).collect();
-        Self { table, held: (0..count).map(of).collect(), folds, watch }
+        Self { table, held: (0..count).map(of).collect(), own: folds, watch }
     }
 
     /// Fits from `points` without each fold.
     fn at(&self, halves: i32, points: &[Vec<f64>]) -> Burn<Validated> {
         let mut found = Validated { halves, loss: 0.0, points: Vec::new(), logits: Vec::new() };
         for (own, (held, start)) in self.held.iter().zip(points).enumerate() {
-            let others = (0..self.folds.len()).filter(|&row| self.folds[row] != Some(own));
+            let others = (0..self.own.len()).filter(|&row| self.own[row] != Some(own));
             let others = self.table.part(&others.collect::<Vec<_>>());
             let point = others.fit(start.clone(), strength(halves), ROUGH, self.watch)?.at;
             let held = self.table.part(held);
