@@ -82,7 +82,8 @@ def tiny(name, folder):
     )
     tokenizer.post_processor = template
     names = {"cls_token": "<s>", "pad_token": "<pad>", "sep_token": "</s>", "unk_token": "<unk>"}
-    names["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
+    # Only a BERT here has segments.
+    names["model_input_names"] = ["input_ids", "attention_mask"] + ["token_type_ids"] * (name == "bert")
     PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names).save_pretrained(folder)
 
 
@@ -184,6 +185,7 @@ def check(lrvd, base, pooling, answers, pairs, has_sentences, folder):
     items = list(inputs(generator, pairs))
     write(new, items)
     options = {"classes": [], "labels": ["--multi-label"], "number": ["--regression"]}[answers]
+    options += ["--pair-column", "pair"] if pairs else []
     options += ["--steps", 12, "--rank", 3, "--batch-size", 8, "--learning-rate", "1e-2", "--max-length", LENGTH, "--seed", 3]
     run(lrvd, "train", "--quiet", "--model", base, "--train", train, "--validation", held_out, "--set", f"pooling={pooling}", "--out", folder / "run", *options)
     lines = run(lrvd, "predict", "--quiet", folder / "run", "--input", new, "--draws", 0, "--format", "jsonl").splitlines()
