@@ -82,7 +82,8 @@ impl Holdout {
             FittedRows::None => !fits,
             FittedRows::Validation => false,
         };
-        is_free && can.steps && !can.prunes && !can.budget && !can.post_hoc
+        // A fit behind the training, but for the temperature, is to the last model.
+        is_free && can.saved && can.steps && !can.prunes && !can.budget
     }
 }
 
