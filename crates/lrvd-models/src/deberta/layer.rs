@@ -1,5 +1,7 @@
 //! One encoder layer: attention and feed-forward. But in a ModernBERT, attention is disentangled and a residual norm follows each.
 
+mod modern;
+
 use std::sync::Arc;
 
 use burn::module::Module;
@@ -11,10 +13,10 @@ use lrvd_burn::ops::{disentangled_attention, dropout};
 use lrvd_burn::sampling::Pass;
 use lrvd_core::noise::{NoiseKey, module_id};
 
+use self::modern::ModernLayer;
 use super::activation::Activation;
 use super::config::DebertaConfig;
 use super::family::{Family, FamilySpec};
-use super::modern::ModernLayer;
 use super::relative_position::Positions;
 use crate::norm::LayerNorm;
 use crate::rope::RotaryEmbedding;

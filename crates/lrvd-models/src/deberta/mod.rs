@@ -7,7 +7,6 @@ mod config;
 mod encoder;
 mod family;
 mod layer;
-mod modern;
 mod relative_position;
 
 pub use activation::Activation;

@@ -8,9 +8,9 @@ use lrvd_burn::ops::{Window, attention};
 use lrvd_burn::parameters::Group;
 use lrvd_burn::sampling::Pass;
 
-use super::activation::Activation;
-use super::config::DebertaConfig;
-use super::layer::{Surroundings, rows_of_first};
+use super::{Surroundings, rows_of_first};
+use crate::deberta::activation::Activation;
+use crate::deberta::config::DebertaConfig;
 use crate::norm::LayerNorm;
 use crate::source::WeightSource;
 
@@ -30,7 +30,7 @@ use crate::source::WeightSource;
 ///
 /// Warner et al. 2024, arXiv:2412.13663; Shazeer 2020, arXiv:2002.05202 (`GeGLU`).
 #[derive(Module, Debug)]
-pub(super) struct ModernLayer {
+pub(in crate::deberta) struct ModernLayer {
     attention_norm: Option<LayerNorm>,
     qkv: Named<AdaptedLinear>,
     attention_output: Named<AdaptedLinear>,
