@@ -56,7 +56,7 @@ impl Row {
         self.0.iter().map(|(name, value)| (name.as_str(), value))
     }
 
-    /// The cells with the names of their columns, as [`csv`] has them.
+    /// The cells with the names of their columns, as [`csv()`] has them.
     pub(crate) fn cells(&self) -> Vec<(String, Value)> {
         let mut cells = Vec::new();
         let labels = self.list("labels").filter(|_| self.list("probs").is_some());
