@@ -30,7 +30,7 @@ use crate::progress::Event;
 use crate::record::{RankBudget, RunRecord};
 use crate::run::{self, RowSettings, TrainSettings, summary};
 use crate::settings::{
-    CheckpointChoice, Config, Facts, LastBatch, Layers, Origin, Resolved, Training,
+    CheckpointChoice, Config, Facts, LastBatch, Layers, Origin, Resolved, Training, steps_of,
 };
 use crate::task::Goal;
 use crate::unused::Unused;
@@ -335,7 +335,7 @@ fn limit_validation(method: MethodName, config: &Config, task: &mut PreparedTask
 fn described_steps(config: &Config, batches: usize) -> Option<String> {
     let Config { epochs, steps, .. } = *config;
     let asked = epochs?;
-    let exact = (asked * batches as f64).ceil() as usize;
+    let exact = steps_of(asked, batches);
     let epochs = |epochs: f64| {
         let number = ((100.0 * epochs).round() / 100.0).to_string();
         if number == "1" { "1 epoch".to_owned() } else { format!("{number} epochs") }

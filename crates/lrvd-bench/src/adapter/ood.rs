@@ -8,9 +8,8 @@ use std::collections::BTreeMap;
 
 use anyhow::{anyhow, bail};
 use lrvd_burn::files::{HostTensor, WeightStore, is_file, write_safetensors};
-use lrvd_burn::parameters::values;
 use lrvd_burn::peft::WEIGHTS_FILE;
-use lrvd_burn::train::{Examples as _, evaluation_batches, restore_order};
+use lrvd_burn::train::Examples as _;
 use lrvd_core::metrics::{Aurocs, ClassDistance, ClassMoments, conformal_p, free_energy};
 use lrvd_core::noise::{NoiseKey, Stream, permutation};
 use serde::{Deserialize, Serialize};
@@ -21,6 +20,8 @@ use crate::data::batch::TokenExamples;
 use crate::data::{Example, Input, Split};
 use crate::error::Result;
 use crate::io::{parse_versioned, sha256_file};
+use crate::method::Inputs;
+use crate::method::linear::features;
 
 const FILE: &str = "lrvd_ood.safetensors";
 const HEADER: &str = "lrvd";
@@ -334,15 +335,11 @@ impl SavedClassifier {
 
     /// Features that the head reads of every example at the posterior mean, `[examples, width]`, and the width.
     fn features(&self, examples: &TokenExamples<'_>) -> Result<(Vec<f64>, usize)> {
-        let sizes: Vec<usize> = (0..examples.len()).map(|row| examples.size(row)).collect();
-        let batches = evaluation_batches(&sizes, self.info.run.batch_size)?;
-        let (mut rows, mut width) = (Vec::with_capacity(sizes.len()), 0);
-        for batch in &batches {
-            let features = self.model.features(&examples.input(batch)?);
-            width = features.dims()[1];
-            rows.extend(values(features).chunks(width).map(<[f64]>::to_vec));
-        }
-        Ok((restore_order(&batches, rows)?.concat(), width))
+        let batch_size = self.info.run.batch_size;
+        let inputs = Inputs { batch_size, ..Inputs::new(examples) };
+        let found = features(&self.model, &inputs)?;
+        let width = found.len() / examples.len().max(1);
+        Ok((found, width))
     }
 }
 

@@ -1,4 +1,4 @@
-//! An adapter cut to the ranks that held-out rows need, whoever trained it.
+//! An adapter cut to the ranks that held-out rows need, from any program.
 
 use anyhow::{anyhow, bail};
 use lrvd_burn::model::ranks;

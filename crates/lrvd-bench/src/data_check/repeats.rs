@@ -156,23 +156,12 @@ pub fn write_clean(data: &Dataset, repeats: &[Repeat], mut out: RowFile) -> Resu
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::{Data, NamedColumns, OwnFiles, ReadOptions, Validation};
+    use crate::data::{Data, OwnFiles, Validation};
 
     fn data(folder: &Path, rows: &str) -> Dataset {
         let path = folder.join("rows.csv");
         std::fs::write(&path, rows).unwrap();
-        let files = OwnFiles {
-            train: path,
-            validation: Validation::Share(0.25),
-            columns: NamedColumns::default(),
-            labels: None,
-            regression: false,
-            classifies: false,
-            instructions: None,
-            reading: ReadOptions::default(),
-            strict: false,
-        };
-        match files.read().unwrap() {
+        match OwnFiles::new(path, Validation::Share(0.25)).read().unwrap() {
             Data::Labelled(data) => data,
             Data::Texts(_) => panic!("labelled rows"),
         }

@@ -27,5 +27,6 @@ pub use methods::{
     Optimizers, ScalaBlSettings, SwagSettings, TfbCriterion, TfbSettings,
 };
 pub use names::{KlWeight, Preset, PromptSet, TargetModules, Training, WordingSettings};
+pub(crate) use resolve::steps_of;
 pub use resolve::{Facts, ModelFacts, Resolved};
 pub use schema::{schema, template};

@@ -107,6 +107,11 @@ fn name_absent(value: &mut Value, base: &Value) {
     }
 }
 
+/// Steps of so many passes over the rows, of `batches` steps each.
+pub(crate) fn steps_of(epochs: f64, batches: usize) -> usize {
+    ((epochs * batches as f64).ceil() as usize).max(1)
+}
+
 impl Layers {
     /// Settings by these layers and `facts`.
     ///
@@ -199,7 +204,7 @@ impl Layers {
         } else if let (Some(batches), Some(passes)) =
             (facts.batches, self.document["epochs"].as_f64())
         {
-            let exact = ((passes * batches as f64).ceil() as usize).max(1);
+            let exact = steps_of(passes, batches);
             let usual = self.training.steps();
             let bounded = exact.clamp(*usual.start(), *usual.end());
             let taken = if epochs.is_given() { exact } else { bounded };
