@@ -91,21 +91,24 @@ was_restarted() {
     job "$1" | grep -q 'Restarts=[1-9]'
 }
 
-# Sets `process` and `task` to the worker of a run and its job, once there is a checkpoint after its first step.
+# Sets `process` and `task` to the worker of a run and its task of the array, once there is a checkpoint after its first step.
 has_checkpoint() {
-    local line id run claim
+    local line id run claim job
     line=$(sed -n "$(($1 + 1))p" "$many/plan/runs.jsonl")
     id=$(sed -E 's/.*"id":"([^"]*)".*/\1/' <<<"$line")
     run=$(sed -E 's/.*"folder":"([^"]*)".*/\1/' <<<"$line")
     compgen -G "$many/$run/checkpoints/step-*[1-9]*" >/dev/null || return
     claim=$(sed -nE 's/.*"process":([0-9]+),"job":\["([0-9]+)".*/\1 \2/p' "$many/plan/claims/$id.0" 2>/dev/null)
-    process=${claim% *} task=${claim#* }
-    [[ -n $claim ]]
+    process=${claim% *} job=${claim#* }
+    # The number of one of the tasks is that of the whole array, which alone would name them all.
+    task=$(scontrol --oneliner show job | sed -nE "s/^JobId=$job ArrayJobId=([0-9]+) ArrayTaskId=([0-9]+) .*/\1_\2/p")
+    [[ -n $claim && -n $task ]]
 }
 
 # Whether SIGUSR1, number 10, waits for a process.
 is_warned() {
     local mask
+    [[ -e /proc/$1 ]] || fail "process $1 ended before Slurm warned it"
     mask=$(sed -nE 's/^ShdPnd:\s*//p' "/proc/$1/status")
     (((0x$mask >> 9) & 1))
 }
