@@ -363,7 +363,8 @@ impl Prepared {
         } else {
             None
         };
-        let facts = Facts { pooling, ..data.facts(Some(&backbone.architecture)) };
+        let on_cpu = options.device == device::CPU;
+        let facts = Facts { pooling, on_cpu, ..data.facts(Some(&backbone.architecture)) };
         let layers = || options.settings.clone();
         let mut resolved = layers().resolve(&facts)?;
         let mut settings = options.settings(&mut data, &backbone, resolved.config.clone())?;

@@ -7,10 +7,13 @@ use crate::error::Error;
 
 /// Kinds of devices, the feature of each, and whether it is compiled in.
 const KINDS: [(&str, &str, bool); 3] = [
-    ("cpu", "flex", cfg!(feature = "flex")),
+    (CPU, "flex", cfg!(feature = "flex")),
     ("wgpu", "wgpu", cfg!(feature = "wgpu")),
     ("cuda", "cuda", cfg!(feature = "cuda")),
 ];
+
+/// Name of the CPU.
+pub const CPU: &str = "cpu";
 
 /// Kinds of GPUs in the order in which [`automatic`] looks for them.
 const GPUS: [&str; 2] = ["cuda", "wgpu"];
@@ -42,7 +45,7 @@ pub fn list() -> Vec<DeviceReport> {
         Some(devices) if devices.is_empty() => vec![unusable(kind, none_found(kind).to_owned())],
         Some(devices) => {
             let report = |(index, device): (usize, &Device)| DeviceReport {
-                device: if *kind == "cpu" { "cpu".to_owned() } else { format!("{kind}:{index}") },
+                device: if *kind == CPU { CPU.to_owned() } else { format!("{kind}:{index}") },
                 part: part(device).map(|part| part.name),
                 usable: true,
                 reason: None,
@@ -60,7 +63,7 @@ pub fn automatic() -> String {
         let index = found(kind)?.iter().position(|device| kind == "cuda" || is_card(device))?;
         Some(format!("{kind}:{index}"))
     };
-    GPUS.into_iter().find_map(first).unwrap_or_else(|| "cpu".to_owned())
+    GPUS.into_iter().find_map(first).unwrap_or_else(|| CPU.to_owned())
 }
 
 /// Name of a device's part, and `true` if it is a card and not a software renderer.
@@ -103,7 +106,7 @@ pub fn open(name: &str) -> Result<Device, Error> {
         Error::Device { device: name.to_owned(), what: what.to_owned() }
     };
     let (kind, index) = match name.split_once(':') {
-        Some(("cpu", _)) => return Err(unknown()),
+        Some((CPU, _)) => return Err(unknown()),
         Some((kind, index)) => (kind, index.parse::<usize>().map_err(|_| unknown())?),
         None => (name, 0),
     };
@@ -129,7 +132,7 @@ pub fn open(name: &str) -> Result<Device, Error> {
 fn found(kind: &str) -> Option<Vec<Device>> {
     match kind {
         #[cfg(feature = "flex")]
-        "cpu" => Some(vec![Device::flex()]),
+        CPU => Some(vec![Device::flex()]),
         #[cfg(feature = "wgpu")]
         "wgpu" => Some(Device::enumerate(burn::tensor::DeviceType::Wgpu).into_vec()),
         #[cfg(feature = "cuda")]

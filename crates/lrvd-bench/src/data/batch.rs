@@ -433,7 +433,7 @@ impl PreparedTask {
 
 #[cfg(test)]
 mod tests {
-    use lrvd_burn::train::negative_log_likelihood;
+    use lrvd_burn::train::{Bucketing, OrderConfig, Ordered, negative_log_likelihood};
 
     use super::*;
 
@@ -499,6 +499,22 @@ mod tests {
         );
         let loss = negative_log_likelihood(logits, &targets).into_data().iter::<f64>().sum::<f64>();
         assert!((loss / 3.0 - 0.942_478_291_096_036_5).abs() < 1e-6, "{loss}");
+        // The micro-batches of a step are one batch: two rows of the frequent class, and one of each of the others.
+        for accumulation in [1, 2, 4] {
+            let config = OrderConfig {
+                bucketing: Bucketing::FileOrder,
+                accumulation,
+                ..OrderConfig::shuffled(4)
+            };
+            let step = Ordered::new(&examples, config, 1).unwrap().next_step().unwrap();
+            let shares = step.iter().flat_map(|batch| match &batch.targets {
+                Targets::Classes(shares) => shares.to_data().iter::<f32>().collect::<Vec<_>>(),
+                other => panic!("{other:?}"),
+            });
+            let mut present: Vec<f32> = shares.filter(|share| *share > 0.0).collect();
+            present.sort_by(f32::total_cmp);
+            assert_eq!(present, [2.0 / 3.0, 2.0 / 3.0, 4.0 / 3.0, 4.0 / 3.0]);
+        }
         // A class without a row has no weight, and is none of the classes that share the loss.
         assert_eq!(balanced(&all[..3], 3), [0.75, 1.5, 0.0]);
     }

@@ -216,7 +216,7 @@ impl<'a> Run<'a> {
 
     /// A note on memory where the run may need too much of it. A device other than the CPU has its own, of which nothing is known.
     pub(crate) fn memory_note(&self) -> Result<Option<String>> {
-        if !device::open("cpu").is_ok_and(|cpu| cpu == *self.start.device) {
+        if !device::open(device::CPU).is_ok_and(|cpu| cpu == *self.start.device) {
             return Ok(None);
         }
         Ok(self.memory()?.1.note(Path::new("/")))

@@ -318,7 +318,9 @@ settings! {
         validation_rows: Option<usize> = None, in COUNT;
         /// Examples per step.
         batch_size: usize = 32, in COUNT;
-        /// Micro-batches per step, of similar lengths for less padding; must divide the batch.
+        /// Micro-batches per step, of similar lengths for less padding; must divide the batch. The mean gradient is the same, and the
+        /// noise of dropout and draws is another. `lrvd train` of a classifier on a CPU has 4 by default, or 2, so that a micro-batch
+        /// has 8 rows at least.
         accumulation: usize = 1, in COUNT;
         /// Examples per evaluation batch.
         evaluation_batch_size: usize = 128, in COUNT;

@@ -38,6 +38,8 @@ pub enum Origin {
     Data,
     /// It follows from the model.
     Model,
+    /// It follows from the device.
+    Device,
 }
 
 impl Origin {
@@ -55,6 +57,7 @@ impl Origin {
             Self::Option => "option",
             Self::Data => "data",
             Self::Model => "model",
+            Self::Device => "device",
         }
     }
 }

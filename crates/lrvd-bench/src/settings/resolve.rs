@@ -5,6 +5,7 @@
 use std::fmt::{Display, Write as _};
 
 use anyhow::{bail, ensure};
+use lrvd_core::schedule::KlDivisor;
 use lrvd_models::deberta::Pooling;
 use serde_json::{Value, json};
 
@@ -15,7 +16,8 @@ use super::table::below;
 use crate::error::Result;
 
 /// Settings that follow from the model, the data or other settings where they are not given.
-pub(super) const FOLLOWING: [&str; 8] = [
+pub(super) const FOLLOWING: [&str; 9] = [
+    "accumulation",
     "checkpoint",
     "epochs",
     "evaluate_every",
@@ -25,6 +27,9 @@ pub(super) const FOLLOWING: [&str; 8] = [
     "steps",
     "target_modules",
 ];
+
+/// Fewest examples of a micro-batch that is made by default.
+const MICRO_BATCH: usize = 8;
 
 /// Facts of a model that settings follow from.
 pub trait ModelFacts {
@@ -51,6 +56,8 @@ pub struct Facts<'a> {
     pub chooses_model: bool,
     /// Input of the head in place of the model's own.
     pub pooling: Option<Pooling>,
+    /// `true` if the model is trained on a CPU.
+    pub on_cpu: bool,
 }
 
 /// Settings of a run, checked, with the origin of each.
@@ -159,6 +166,7 @@ impl Layers {
     fn derive(&mut self, facts: &Facts<'_>) -> Result<()> {
         self.derive_steps(facts)?;
         self.derive_head_rate()?;
+        self.derive_micro_batches(facts)?;
         // The last of a number of steps is the one that was asked for.
         let is_open = !self.document["epochs"].is_null();
         if is_open && facts.chooses_model && self.origin("checkpoint") == Origin::Default {
@@ -185,6 +193,22 @@ impl Layers {
         let usual = Preset::named(&preset)?.config();
         let own = usual.head_learning_rate * (learning_rate / usual.learning_rate);
         self.put(head, json!(own), Origin::Default);
+        Ok(())
+    }
+
+    /// Cuts the batches of classifiers on a CPU into micro-batches, which need less padding and memory: products of so many rows
+    /// reach its speed, where a device needs larger ones. A divergence that is divided by a batch would change with it.
+    fn derive_micro_batches(&mut self, facts: &Facts<'_>) -> Result<()> {
+        let Config { batch_size, kl_divisor, .. } = self.read()?;
+        let key = "accumulation";
+        let is_open = self.origin(key) == Origin::Default && self.training == Training::Classifier;
+        if !facts.on_cpu || !is_open || kl_divisor != KlDivisor::NTrain {
+            return Ok(());
+        }
+        let fits = |parts: &usize| batch_size.is_multiple_of(*parts) && batch_size / parts >= MICRO_BATCH;
+        if let Some(parts) = [4, 2].into_iter().find(fits) {
+            self.put(key, parts.into(), Origin::Device);
+        }
         Ok(())
     }
 
@@ -317,6 +341,27 @@ mod tests {
     }
 
     /// Steps of runs with so many batches in an epoch.
+    #[test]
+    fn batches_of_classifiers_on_a_cpu_are_cut_into_micro_batches() {
+        let of = |training, on_cpu, set: &str| {
+            let layers = Layers::new(Some(training), None, None).unwrap();
+            let layers = layers.apply(&[], None, &[set.to_owned()]).unwrap();
+            let found = layers.resolve(&Facts { on_cpu, ..Facts::default() }).unwrap();
+            (found.config.accumulation, found.origin("accumulation").unwrap())
+        };
+        let [by_default, device] = [Origin::Default, Origin::Device];
+        let classifier = |set| of(Training::Classifier, true, set);
+        assert_eq!(classifier("batch_size=32"), (4, device));
+        assert_eq!(classifier("batch_size=36"), (4, device));
+        assert_eq!(classifier("batch_size=16"), (2, device));
+        assert_eq!(classifier("batch_size=33"), (1, by_default));
+        assert_eq!(classifier("batch_size=8"), (1, by_default));
+        assert_eq!(classifier("accumulation=1"), (1, Origin::Option));
+        assert_eq!(classifier("kl_divisor=batch"), (1, by_default));
+        assert_eq!(of(Training::Classifier, false, "batch_size=32"), (1, by_default));
+        assert_eq!(of(Training::Language, true, "batch_size=32"), (1, by_default));
+    }
+
     #[test]
     fn epochs_are_steps_with_a_floor_and_a_ceiling_by_default() {
         let of = |training, batches, set: &[&str]| {

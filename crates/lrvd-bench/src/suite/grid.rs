@@ -14,6 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, anyhow, bail};
+use lrvd_burn::device;
 use lrvd_burn::files::is_file;
 use lrvd_core::error::check_range;
 use minijinja::context;
@@ -238,7 +239,7 @@ impl SuiteOptions {
             suite,
             profile,
             preset: suite.default_preset(),
-            device: "cpu".to_owned(),
+            device: device::CPU.to_owned(),
             out,
             keep: true,
             ..Self::default()

@@ -92,7 +92,7 @@ impl Targets {
     }
 
     /// Targets of the rows at `indices`, in that order.
-    fn select(&self, indices: &[usize]) -> Self {
+    pub(super) fn select(&self, indices: &[usize]) -> Self {
         match self {
             Self::Classes(one_hot) => Self::Classes(select(one_hot, indices)),
             Self::Labels(present) => Self::Labels(select(present, indices)),

@@ -174,7 +174,16 @@ impl<'a, I> Ordered<'a, I> {
         }
         // The last batch of an epoch may be smaller; its parts are as equal as can be.
         let part = indices.len().div_ceil(accumulation).max(1);
-        indices.chunks(part).map(|part| self.examples.batch(part)).collect()
+        if part >= indices.len() {
+            return Ok(vec![self.examples.batch(&indices)?]);
+        }
+        // Targets of the whole step: weights of its examples are relative to each other.
+        let targets = self.examples.targets(&indices)?;
+        let of_part = |(number, rows): (usize, &[usize])| {
+            let places: Vec<usize> = (number * part..).take(rows.len()).collect();
+            Ok(Batch { targets: targets.select(&places), ..self.examples.batch(rows)? })
+        };
+        indices.chunks(part).enumerate().map(of_part).collect()
     }
 
     /// The present position; the end of an epoch is the start of the next.

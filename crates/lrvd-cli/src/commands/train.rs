@@ -172,7 +172,7 @@ pub(super) fn run(arguments: TrainArguments, global: GlobalArguments, printer: P
                 let start = record.rank_events.first().map(|event| event.total_rank);
                 // Those of the model that is saved: the record counts the last one.
                 let saved =
-                    Adapter::open(&adapter, &OpenOptions::default(), &device::open("cpu")?)?;
+                    Adapter::open(&adapter, &OpenOptions::default(), &device::open(device::CPU)?)?;
                 printer.data(&sizes(chosen, start, &inspect_adapter(&saved)?))?;
                 if let Some(classes) = &record.classes {
                     printer.data(&format!("\n{}", table::by_class(classes)))?;

@@ -82,7 +82,7 @@ impl Method<AutoModel> for Linear {
 
 /// The device of the regressions: the CPU, which has double precision, where it is built in.
 pub(crate) fn host(run: Device) -> Device {
-    device::open("cpu").unwrap_or(run)
+    device::open(device::CPU).unwrap_or(run)
 }
 
 /// Cuts every adapter of `model` to rank 0.
