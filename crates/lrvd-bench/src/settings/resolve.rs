@@ -205,7 +205,8 @@ impl Layers {
         if !facts.on_cpu || !is_open || kl_divisor != KlDivisor::NTrain {
             return Ok(());
         }
-        let fits = |parts: &usize| batch_size.is_multiple_of(*parts) && batch_size / parts >= MICRO_BATCH;
+        let fits =
+            |parts: &usize| batch_size.is_multiple_of(*parts) && batch_size / parts >= MICRO_BATCH;
         if let Some(parts) = [4, 2].into_iter().find(fits) {
             self.put(key, parts.into(), Origin::Device);
         }
