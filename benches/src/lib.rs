@@ -7,6 +7,7 @@
 //! | `encoder` | the same of an encoder of Burn's parts, with Burn's own LoRA and with ours |
 //! | `recipe` | the loop that users run: its steps, and whole runs |
 //! | `ceiling` | what the processor can do at most |
+//! | `device` | what a device is, and its operators, proved and timed |
 //! | `generation` | continuations by a language model |
 //! | `predict` | predictions with draws, by each way of drawing |
 //! | `classifier` | a trained model whose predictions are worth something |
@@ -17,9 +18,12 @@
 
 mod ceiling;
 mod classifier;
+mod device;
 mod encoder;
 mod generation;
 mod model;
+#[path = "../../crates/lrvd-burn/tests/ops_checks/mod.rs"]
+mod ops_checks;
 mod predict;
 #[path = "../../crates/lrvd-cli/src/process.rs"]
 mod process;
@@ -28,6 +32,7 @@ mod trainer;
 
 pub use ceiling::{product, read_bandwidth};
 pub use classifier::Held;
+pub use device::{facts, operators};
 pub use encoder::EncoderTrainer;
 pub use generation::Generation;
 pub use model::{Architecture, batch, keep_last_layers, model, prune_to};

@@ -17,7 +17,7 @@ use lrvd_models::{AutoModel, Precision, TokenBatch, WeightSource};
 use serde_json::Value;
 
 /// Answer tokens of the Llama, which is asked for one of two.
-const ANSWERS: [u32; 2] = [11, 22];
+pub(crate) const ANSWERS: [u32; 2] = [11, 22];
 
 /// Architecture of a timed model; weights are random, dropout is off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -28,6 +28,9 @@ pub enum Architecture {
     Base,
     /// 30 layers, hidden 576, 9 heads over 3 of keys, tied head: SmolLM2-135M.
     Smollm2,
+    /// 16 layers, hidden 2048, 32 heads over 8 of keys, tied head: a Llama of 1.2 billion parameters.
+    #[value(name = "llama-1b")]
+    Llama1b,
     /// 6 layers, hidden 384: a BERT of the size of MiniLM-L6.
     Minilm,
     /// 2 layers, hidden 32: a DeBERTa for steps of milliseconds.
@@ -43,6 +46,7 @@ impl Architecture {
             Self::Nano => include_str!("models/nano.json"),
             Self::Base => include_str!("models/base.json"),
             Self::Smollm2 => include_str!("models/smollm2.json"),
+            Self::Llama1b => include_str!("models/llama-1b.json"),
             Self::Minilm => include_str!("models/minilm.json"),
             Self::Tiny => include_str!("models/tiny.json"),
             Self::TinyLlama => include_str!("models/tiny-llama.json"),
@@ -57,7 +61,7 @@ impl Architecture {
     pub fn targets(self) -> Selection {
         let names: &[&str] = match self {
             Self::Nano | Self::Base | Self::Tiny => &ADAPTER_TARGETS,
-            Self::Smollm2 | Self::TinyLlama => &["q_proj", "v_proj"],
+            Self::Smollm2 | Self::Llama1b | Self::TinyLlama => &["q_proj", "v_proj"],
             Self::Minilm => &[
                 "query",
                 "key",
@@ -88,7 +92,7 @@ pub fn model(
             let config = DebertaConfig::parse(bytes, name)?;
             AutoModel::Deberta(DebertaClassifier::load(&mut source, &config))
         }
-        Architecture::Smollm2 | Architecture::TinyLlama => {
+        Architecture::Smollm2 | Architecture::Llama1b | Architecture::TinyLlama => {
             let config = LlamaConfig::parse(bytes, name)?;
             let model = LlamaForCausalLm::load(&mut source, &config);
             AutoModel::Llama(match architecture {

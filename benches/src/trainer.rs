@@ -15,7 +15,7 @@ use lrvd_core::moments::CrossTerm;
 use lrvd_core::noise::NoiseKey;
 use lrvd_models::{AutoModel, Precision, TokenBatch};
 
-use crate::model::{Architecture, model};
+use crate::model::{ANSWERS, Architecture, model};
 
 pub(crate) const LEARNING_RATE: f64 = 1e-3;
 const CLIP: f64 = 0.1;
@@ -90,11 +90,14 @@ impl Trainer {
             other => return Err(format!("{other:?} is a method of another encoder").into()),
         };
         let adapter = AdapterConfig { kind, rank, lora_alpha: LORA_ALPHA, dropout: 0.0 };
-        Ok(Self {
-            model: model(architecture, layers, Some(&adapter), device, precision)?,
-            scheme,
-            optimizer: AdamW::new(AdamWConfig::default(), equal_rates()),
-        })
+        let model = match model(architecture, layers, Some(&adapter), device, precision)? {
+            // A step chooses between two answers.
+            AutoModel::Llama(model) if model.answer_ids().is_empty() => {
+                AutoModel::Llama(model.answering(ANSWERS.to_vec())?)
+            }
+            other => other,
+        };
+        Ok(Self { model, scheme, optimizer: AdamW::new(AdamWConfig::default(), equal_rates()) })
     }
 
     /// Number of values that a step updates.
@@ -168,6 +171,7 @@ mod tests {
         {
             assert_eq!(learns(Architecture::Nano, method), nano + own * 6 * 4);
             assert_eq!(learns(Architecture::Smollm2, method), llama + own * 2 * 4);
+            learns(Architecture::TinyLlama, method);
         }
     }
 }

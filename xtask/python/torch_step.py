@@ -2,16 +2,19 @@
 
     python torch_step.py --config nano --steps 10 --warmup 2 --threads 2
     python torch_step.py --config base --mode forward
+    python torch_step.py --config llama-1b --dtype bfloat16 --device cuda
     python torch_step.py --config smollm2 --mode generate --batch 1 --length 8 --generate 64
 
-The weights are random (drawn from the configuration with a fixed seed; nothing is downloaded). A step is forward,
-cross-entropy, backward, clipping of the gradient norm at 0.1 and AdamW; LoRA rank 8, alpha 16. `nano` and `base` are
-DeBERTa-v3 with an adapter on the six kinds of linear layers, pooler and classifier trained; `smollm2` is a Llama of the
-shape of SmolLM2-135M with adapters on queries and values, which answers at the last position by the logits of two
-tokens: nothing else of the head is computed, and no cache is kept. With `--mode generate` it has no adapter, and a step continues every sequence
+The shapes are those of `benches/src/models`, or of a folder `models` beside the script. The weights are random (drawn on
+the device with a fixed seed; nothing is downloaded). A step is forward, cross-entropy, backward, clipping of the gradient
+norm at 0.1 and AdamW; LoRA rank 8, alpha 16. A DeBERTa-v3 has an adapter on the six kinds of linear layers, pooler and
+classifier trained; a Llama has adapters on queries and values, and answers at the last position by the logits of two
+tokens: nothing else of the head is computed, and no cache is kept. With `--dtype bfloat16` base, activations, pooler and
+classifier have that type, and the factors single precision, as peft makes them. With `--mode generate` it has no adapter, and a step continues every sequence
 by the most likely tokens, with a cache. Every sequence is full (no padding). Prints one line
-of JSON: `seconds` per step (or forward pass) and `forward_seconds` (with the loss), and `peak_rss_bytes`, the largest
-resident memory of the whole process with Python and the libraries in it.
+of JSON: `seconds` per step (or forward pass) and `forward_seconds` (with the loss), `peak_rss_bytes`, the largest
+resident memory of the whole process with Python and the libraries in it, and on a GPU `reserved_bytes`, the most that
+PyTorch's allocator held.
 """
 
 import argparse
@@ -22,6 +25,7 @@ import resource
 import sys
 import time
 import warnings
+from pathlib import Path
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 warnings.simplefilter("ignore")
@@ -38,31 +42,20 @@ from transformers import (  # noqa: E402
 )
 
 TARGETS = ["query_proj", "key_proj", "value_proj", "attention.output.dense", "intermediate.dense", "output.dense"]
-SHARED = dict(
-    max_position_embeddings=512, relative_attention=True, max_relative_positions=-1, share_att_key=True,
-    pos_att_type=["p2c", "c2p"], norm_rel_ebd="layer_norm", position_biased_input=False, type_vocab_size=0,
-    layer_norm_eps=1e-7, hidden_act="gelu", pooler_hidden_act="gelu", pad_token_id=0, num_labels=2,
-)
-SIZES = {
-    "base": dict(num_hidden_layers=12, hidden_size=768, num_attention_heads=12, intermediate_size=3072,
-                 pooler_hidden_size=768, vocab_size=128100, position_buckets=256),
-    "nano": dict(num_hidden_layers=4, hidden_size=192, num_attention_heads=3, intermediate_size=768,
-                 pooler_hidden_size=192, vocab_size=8064, position_buckets=64),
-    "smollm2": dict(num_hidden_layers=30, hidden_size=576, num_attention_heads=9, num_key_value_heads=3,
-                    intermediate_size=1536, vocab_size=49152, max_position_embeddings=8192, rms_norm_eps=1e-5,
-                    rope_parameters={"rope_type": "default", "rope_theta": 100000.0}, tie_word_embeddings=True,
-                    use_cache=False),
-}
+HERE = Path(__file__).resolve().parent
+MODELS = next(folder for folder in (HERE / "models", HERE / "../../benches/src/models") if folder.is_dir())
+SIZES = {file.stem: json.loads(file.read_text()) for file in MODELS.glob("*.json")}
+KINDS = {name: sizes.pop("model_type") for name, sizes in SIZES.items()}
 ANSWERS = [11, 22]
 
 
 class Choice(torch.nn.Module):
     """A Llama that chooses between two answer tokens after the last position."""
 
-    def __init__(self, config):
+    def __init__(self, config, dtype):
         super().__init__()
         lora = LoraConfig(r=8, lora_alpha=16, lora_dropout=0.0, target_modules=["q_proj", "v_proj"])
-        self.model = get_peft_model(LlamaForCausalLM(config), lora)
+        self.model = get_peft_model(LlamaForCausalLM(config).to(dtype), lora)
         self.decoder = self.model.get_base_model().model
 
     def forward(self, input_ids, attention_mask):
@@ -70,14 +63,19 @@ class Choice(torch.nn.Module):
         return hidden @ self.decoder.embed_tokens.weight[ANSWERS].T
 
 
-def build(name, dropout):
-    """The adapted model in float32, which gives logits; dropout 0.1 everywhere DeBERTa has it if `dropout`, else none."""
-    if name == "smollm2":
-        return Choice(LlamaConfig(**SIZES[name]))
+def llama_config(name, **more):
+    sizes = dict(SIZES[name])
+    rope = {"rope_type": "default", "rope_theta": sizes.pop("rope_theta")}
+    return LlamaConfig(**sizes, rope_parameters=rope, **more)
+
+
+def build(name, dropout, dtype):
+    """The adapted model, which gives logits; dropout 0.1 everywhere DeBERTa has it if `dropout`, else none."""
+    if KINDS[name] == "llama":
+        return Choice(llama_config(name, use_cache=False), dtype)
     p = 0.1 if dropout else 0.0
-    config = DebertaV2Config(**SHARED, **SIZES[name], hidden_dropout_prob=p, attention_probs_dropout_prob=p,
-                             pooler_dropout=0.0)
-    model = DebertaV2ForSequenceClassification(config)
+    rates = {"hidden_dropout_prob": p, "attention_probs_dropout_prob": p}
+    model = DebertaV2ForSequenceClassification(DebertaV2Config(**{**SIZES[name], **rates}, num_labels=2)).to(dtype)
     lora = LoraConfig(r=8, lora_alpha=16, lora_dropout=0.0, target_modules=TARGETS, task_type="SEQ_CLS",
                       modules_to_save=["pooler", "classifier"])
     return get_peft_model(model, lora)
@@ -85,7 +83,7 @@ def build(name, dropout):
 
 def generate(args):
     """Seconds of each continuation by `args.generate` tokens, and the model."""
-    config = LlamaConfig(**{**SIZES[args.config], "use_cache": True}, eos_token_id=None, pad_token_id=0)
+    config = llama_config(args.config, eos_token_id=None, pad_token_id=0)
     model = LlamaForCausalLM(config).to(args.device, getattr(torch, args.dtype)).eval()
     ids = torch.randint(3, config.vocab_size, (args.batch, args.length)).to(args.device)
     seconds = []
@@ -104,6 +102,8 @@ def logits(output):
 
 def report(args, model, trainable, seconds, forward_seconds, **more):
     # ru_maxrss counts KiB on Linux and bytes on macOS.
+    if args.device != "cpu":
+        more["reserved_bytes"] = torch.cuda.max_memory_reserved(args.device)
     rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
     print(json.dumps({
         "framework": "torch", "config": args.config, "mode": args.mode, "batch": args.batch, "length": args.length,
@@ -122,10 +122,11 @@ def report(args, model, trainable, seconds, forward_seconds, **more):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--config", choices=sorted(SIZES), default="nano")
+    known = sorted(name for name, kind in KINDS.items() if kind in ("deberta-v2", "llama"))
+    parser.add_argument("--config", choices=known, default="nano")
     parser.add_argument("--mode", choices=["train", "forward", "generate"], default="train")
     parser.add_argument("--generate", type=int, default=64, help="new tokens of each sequence, with `--mode generate`")
-    parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32", help="with `--mode generate`")
+    parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32", help="of the base")
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--length", type=int, default=128)
     parser.add_argument("--device", default="cpu", help="cpu or cuda[:N]")
@@ -137,10 +138,10 @@ def main():
     args = parser.parse_args()
     if min(args.batch, args.length, args.threads, args.steps) < 1 or args.warmup < 0:
         parser.error("batch, length, threads and steps must be at least 1 and warmup at least 0")
-    if args.dropout and args.config == "smollm2":
+    is_llama = KINDS[args.config] == "llama"
+    if args.dropout and is_llama:
         parser.error("a Llama has no dropout in its backbone")
-
-    if args.mode == "generate" and args.config != "smollm2":
+    if args.mode == "generate" and not is_llama:
         parser.error("an encoder continues no text")
 
     torch.set_num_threads(args.threads)
@@ -149,7 +150,8 @@ def main():
         seconds, model = generate(args)
         report(args, model, [], seconds, [], tokens=args.batch * args.generate)
         return
-    model = build(args.config, args.dropout).to(args.device)
+    with torch.device(args.device):
+        model = build(args.config, args.dropout, getattr(torch, args.dtype))
     trainable = [p for p in model.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(trainable, lr=1e-3)
     vocabulary = SIZES[args.config]["vocab_size"]
@@ -170,7 +172,7 @@ def main():
                 logits(model(**batch))
             middle = time.perf_counter()
         else:
-            loss = torch.nn.functional.cross_entropy(logits(model(**batch)), labels)
+            loss = torch.nn.functional.cross_entropy(logits(model(**batch)).float(), labels)
             middle = time.perf_counter()
             loss.backward()
             torch.nn.utils.clip_grad_norm_(trainable, 0.1)
@@ -184,7 +186,7 @@ def main():
             if args.mode == "train":
                 steps.append(end - start)
 
-    report(args, model, trainable, steps or forwards, forwards)
+    report(args, model, trainable, steps or forwards, forwards, **({"loss": loss.item()} if steps else {}))
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ mod commits;
 mod device;
 mod dist;
 mod forward;
+mod gpu;
 mod outside;
 mod process;
 mod script;
@@ -106,8 +107,9 @@ enum Command {
     WgpuTest(Passed),
     /// The device tests on the first CUDA device.
     CudaTest(Passed),
-    /// The device tests, then training steps beside PyTorch + PEFT, written to docs/results/gpu.md.
-    GpuBench(device::BenchOptions),
+    /// Measure the GPU of a machine that has neither cargo nor a network: operators, and steps beside PyTorch + PEFT.
+    #[command(subcommand)]
+    GpuBench(gpu::Action),
     /// A sweep of `lrvd bench glue` on a Slurm that runs on this machine alone (Debian: slurm-wlm, munge; as root).
     ///
     /// A task is killed and requeued, another reaches its time limit, and the results are those of one process.
@@ -166,7 +168,7 @@ fn main() -> ExitCode {
         Command::Bench(options) => bench::run(&options),
         Command::WgpuTest(Passed { arguments }) => done(device::test("wgpu", &arguments)),
         Command::CudaTest(Passed { arguments }) => done(device::test("cuda", &arguments)),
-        Command::GpuBench(options) => device::bench(&options),
+        Command::GpuBench(action) => gpu::run(&action),
         Command::SlurmTest { program } => done(test::slurm(program.as_deref())),
         Command::Jevcompat(Passed { arguments }) => script::run("conformance", &arguments),
         Command::PageTest(Passed { arguments }) => script::run("page_test", &arguments),
@@ -225,9 +227,7 @@ mod tests {
             };
             assert_eq!(p.arguments, words(text)[1..], "{text}");
         }
-        for text in
-            ["check nothing", "tidy nothing", "golden", "bench --fast", "gpu-bench --device cpu"]
-        {
+        for text in ["check nothing", "tidy nothing", "golden", "bench --fast", "gpu-bench pack"] {
             assert!(Arguments::try_parse_from(words(&format!("xtask {text}"))).is_err(), "{text}");
         }
     }

@@ -96,6 +96,13 @@ struct Options {
     /// Measures what the processor can do at most, in place of everything else
     #[arg(long)]
     ceiling: bool,
+    /// Says what the device is, in place of everything else
+    #[arg(long)]
+    facts: bool,
+    /// Checks operators on the device, then times their kernels beside their compositions for `--batch` texts of `--length`
+    /// tokens, in place of everything else: a line of JSON each
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    operators: Vec<String>,
 }
 
 /// Precision of the frozen base.
@@ -125,6 +132,8 @@ fn main() -> Result<(), String> {
             "product_flops": lrvd_perf::product(),
             "read_bytes_per_second": lrvd_perf::read_bandwidth(),
         })),
+        _ if options.facts => lrvd_perf::facts(&options.device),
+        _ if !options.operators.is_empty() => of_operators(&options),
         _ if options.generate.is_some() => continuations(&options),
         (Some(folder), _) => classifier(&options, folder),
         (None, Some(recipe)) => by_recipe(&options, recipe),
@@ -137,10 +146,32 @@ fn main() -> Result<(), String> {
     Ok(())
 }
 
+/// Checks and times of operators; an error if one of them does not hold.
+fn of_operators(options: &Options) -> Result<Value, Box<dyn std::error::Error>> {
+    let device = lrvd_burn::device::open(&options.device)?;
+    let Options { operators, batch, length, .. } = options;
+    let mut lines = 0;
+    let failures = lrvd_perf::operators(operators, &device, [*batch, *length], &mut |line| {
+        lines += 1;
+        println!("{line}");
+    });
+    match failures {
+        _ if lines == 0 => Err(format!("no operator is called {}", operators.join(" or ")).into()),
+        0 => Ok(json!({ "operators": operators, "failures": 0 })),
+        failures => Err(format!("{failures} checks of {} failed", operators.join(", ")).into()),
+    }
+}
+
 /// Steps or predictions of a model with random weights.
 fn random(options: &Options) -> Result<Value, Box<dyn std::error::Error>> {
     let device = lrvd_burn::device::open(&options.device)?;
     let Options { config, method, layers, rank, .. } = *options;
+    let dtype = options.base.precision().dtype;
+    if !device.supports_dtype(dtype) {
+        return Ok(
+            json!({ "unsupported": format!("`{}` has no {}", options.device, dtype.name()) }),
+        );
+    }
     let mut trainer =
         Trainer::new(config, layers, method, rank, &device, options.base.precision())?;
     trainer.model.recompute(options.recompute);
@@ -168,11 +199,15 @@ fn random(options: &Options) -> Result<Value, Box<dyn std::error::Error>> {
         }
         Ok(device.sync()?)
     })?;
+    if let Some(number) = losses.iter().position(|loss| !loss.is_finite()) {
+        return Err(format!("the loss of step {number} is {}", losses[number]).into());
+    }
     let counts = trainable_counts(&trainer.model);
     Ok(json!({
         "framework": "lrvd",
         "config": name(config),
         "method": name(method),
+        "base": name(options.base),
         "batch": options.batch,
         "length": options.length,
         "trainable_parameters": trainer.trainable(),

@@ -13,19 +13,21 @@ use burn::tensor::{DType, Device, Tensor, TensorData};
 use lrvd_burn::ops::disentangled_attention::{AttentionLayout, PositionRows};
 use lrvd_burn::ops::{self, Window};
 use lrvd_burn::{BayesLora, Tuned};
-use ops_checks::cases::{each, each_of_many_rows, each_with_kernel, key, noise};
-use ops_checks::{evaluate, host, leaf};
+use ops_checks::cases::{key, noise};
+use ops_checks::{DEVICE_CHECKS, DeviceCheck, host, leaf};
 
 /// All checks in one test: they share the device.
 #[test]
 fn operators_on_the_named_device() {
     let name = std::env::var("LRVD_TEST_DEVICE").unwrap_or_else(|_| "cpu".to_owned());
     let device = lrvd_burn::device::open(&name).unwrap();
-    each(&mut |case| case.check(&device, DType::F32, 5e-5));
-    each_of_many_rows(&mut |case| case.check_wide(&device, DType::F32, DType::F64, 1e-3));
-    gradients_are_central_differences(&device);
-    narrow_formats_follow_single_precision(&device);
-    repeated_runs_give_the_same_bits(&device);
+    for DeviceCheck { dtype, cases, prove, .. } in DEVICE_CHECKS {
+        if device.supports_dtype(dtype) {
+            cases(&mut |case| prove(case, &device));
+        } else {
+            eprintln!("{dtype:?} is not checked: the device does not have it");
+        }
+    }
     empty_tensors_stay_empty(&device, name == "cpu");
     a_tuned_model_follows_the_cpu(&device, &name);
 }
@@ -78,38 +80,6 @@ fn a_tuned_model_follows_the_cpu(device: &Device, name: &str) {
 /// A folder that does not exist yet.
 fn new_folder(kind: &str) -> std::path::PathBuf {
     std::env::temp_dir().join(format!("lrvd-ops-device-{kind}-{}", std::process::id()))
-}
-
-fn gradients_are_central_differences(device: &Device) {
-    each(&mut |case| {
-        if case.leaves.iter().map(Vec::len).sum::<usize>() < 700 {
-            let d = case.distance_from_differences(device, DType::F32);
-            assert!(d < 5e-5, "{}: {d:e}", case.name);
-        }
-    });
-}
-
-fn narrow_formats_follow_single_precision(device: &Device) {
-    for (dtype, tolerance) in [(DType::F16, 4e-3), (DType::BF16, 3e-2)] {
-        if !device.supports_dtype(dtype) {
-            eprintln!("{dtype:?} is not checked: the device does not have it");
-            continue;
-        }
-        // The others compute in the format itself.
-        each_with_kernel(&mut |case| {
-            if case.leaves.iter().all(|leaf| leaf.len() < 2_000) {
-                case.check_wide(device, dtype, DType::F32, tolerance);
-            }
-        });
-    }
-}
-
-fn repeated_runs_give_the_same_bits(device: &Device) {
-    each_with_kernel(&mut |case| {
-        let run = || evaluate(case.op, &case.leaves, &case.differentiable, device, DType::F32);
-        let (first, second) = (run(), run());
-        assert!(first == second, "{}", case.name);
-    });
 }
 
 fn empty_tensors_stay_empty(device: &Device, cpu: bool) {

@@ -13,8 +13,9 @@ use lrvd_burn::adapter::{AdaptedLinear, BaseBits};
 use lrvd_burn::error::LoadReport;
 use lrvd_burn::files::{HostDType, HostTensor, WeightStore};
 use lrvd_burn::model::Named;
+use lrvd_burn::ops::standard_normal;
 use lrvd_burn::parameters::Group;
-use lrvd_core::noise::{NoiseKey, Stream, fill_normal, module_id};
+use lrvd_core::noise::{NoiseKey, Stream, module_id};
 
 use crate::error::{Error, Result};
 
@@ -151,7 +152,7 @@ impl<'a> WeightSource<'a> {
             // Nothing will be built from a load that failed, so its sizes, which may come from a
             // damaged configuration, must not be allocated.
             None if self.has_failed() => TensorData::new(vec![0.0_f32], [1; D]),
-            None => self.fresh(name, &shape, init),
+            None => return self.fresh(name, shape, init, dtype),
         };
         Tensor::from_data(data, (self.device, dtype))
     }
@@ -271,19 +272,23 @@ impl<'a> WeightSource<'a> {
         data.ok()
     }
 
-    fn fresh(&self, name: &str, shape: &[usize], init: Init) -> TensorData {
-        let mut values = vec![0.0_f32; shape.iter().product()];
-        match init {
-            Init::Constant(value) => values.fill(value as f32),
+    /// Made on the device: the weights of a large model are no traffic.
+    fn fresh<const D: usize>(
+        &self,
+        name: &str,
+        shape: [usize; D],
+        init: Init,
+        dtype: DType,
+    ) -> Tensor<D> {
+        let place = (self.device, DType::F32);
+        let values = match init {
+            Init::Constant(value) => Tensor::full(shape, value, place),
             Init::Normal(std) => {
                 let key = self.seed.for_module(module_id(name)).on_stream(Stream::INIT);
-                fill_normal(key, 0, &mut values);
-                for value in &mut values {
-                    *value *= std as f32;
-                }
+                standard_normal(&Tensor::<1>::zeros([1], place), shape, key).mul_scalar(std)
             }
-        }
-        TensorData::new(values, shape)
+        };
+        values.cast(dtype)
     }
 }
 

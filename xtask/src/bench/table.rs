@@ -175,22 +175,6 @@ pub(crate) fn take_comparisons(groups: &mut Vec<Group>, program: Program) -> Vec
     taken
 }
 
-/// Training steps beside `PyTorch`'s on the GPU `device`.
-pub(crate) fn on_gpu(device: &str) -> Result<Vec<Group>> {
-    let mut groups = groups(false)?;
-    groups.retain(|group| ["nano", "base"].contains(&group.name.as_str()));
-    for group in &mut groups {
-        (group.rounds, group.steps) = (3, 20);
-        group.comparisons.retain(|comparison| comparison.reference == "pytorch");
-        group.comparisons.iter_mut().for_each(|comparison| comparison.target = None);
-        for side in &mut group.sides {
-            let device = if side.program == Program::PyTorch { "cuda" } else { device };
-            side.arguments = format!("{} --device {device}", side.arguments);
-        }
-    }
-    Ok(groups)
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -276,14 +260,5 @@ mod tests {
             let stem = operator.trim_end_matches(|c: char| c.is_ascii_digit() || c == 'x');
             assert!(text.contains(stem), "{operator}");
         }
-    }
-
-    #[test]
-    fn a_gpu_is_timed_beside_pytorch() {
-        let base = on_gpu("cuda:1").unwrap().remove(1);
-        assert_eq!(used(&base), ["pytorch", "lora", "bayeslora", "moment-matched"]);
-        let arguments: Vec<&str> = base.sides.iter().map(|side| &*side.arguments).collect();
-        assert_eq!(arguments[0], "--config base --length 128 --device cuda");
-        assert_eq!(arguments[1], "--config base --length 128 --method lora --device cuda:1");
     }
 }

@@ -11,7 +11,8 @@ use lrvd_core::noise::NoiseKey;
 
 use super::{Case, wave};
 
-type Check<'a> = &'a mut dyn FnMut(&Case);
+/// Called with each case.
+pub(crate) type Check<'a> = &'a mut dyn FnMut(&Case);
 
 fn case(
     f: Check,
@@ -57,7 +58,7 @@ pub(crate) fn each(f: Check) {
 
 /// Runs `f` on every case of the operators that have a kernel, alone or as a part.
 pub(crate) fn each_with_kernel(f: Check) {
-    dropout_cases(f);
+    dropout_cases(f, &[(1, 0.5), (7, 0.1), (20_011, 0.3), (9, 1.0), (9, 0.0)]);
     disentangled_cases(
         f,
         &[
@@ -70,13 +71,39 @@ pub(crate) fn each_with_kernel(f: Check) {
             ([2, 3, 17, 37, 41, 1, 3], true, true, 0.1),
         ],
     );
-    draw_cases(f);
-    moment_matched_cases(f);
-    noise_cases(f);
+    normal_cases(f, &[1, 3_333]);
+    draw_cases(
+        f,
+        &[
+            (1, [1, 1], [1, 1]),
+            (3, [4, 3], [1, 3]),
+            (2, [3, 5], [3, 1]),
+            (2, [4, 6], [4, 6]),
+            (2, [97, 91], [1, 91]),
+        ],
+    );
+    moment_matched_cases(
+        f,
+        &[([1, 3, 5, 4, 2], true), ([2, 7, 19, 33, 3], false), ([2, 25, 40, 70, 9], true)],
+    );
+    noise_cases(f, &[[3, 5], [1, 1], [1, 7], [29, 770]]);
     kl_cases(
         f,
         &[([4, 7], 0), ([7, 4], 1), ([1, 1], 0), ([3, 1111], 0), ([1111, 3], 1), ([5, 700], 1)],
     );
+}
+
+/// Runs `f` on cases of every operator with a kernel at the sizes of a training step of DeBERTa-base: adapters of rank 8 on
+/// layers of 768, for `texts` of `tokens` each.
+pub(crate) fn each_of_a_step(texts: usize, tokens: usize, f: Check) {
+    let rows = texts * tokens;
+    dropout_cases(f, &[(rows * 768, 0.1)]);
+    disentangled_cases(f, &[([texts, 12, 64, tokens, 512, 1, 8], true, true, 0.1)]);
+    normal_cases(f, &[rows * 768]);
+    draw_cases(f, &[(texts, [768, 8], [1, 8])]);
+    moment_matched_cases(f, &[([texts, tokens, 768, 768, 8], true)]);
+    noise_cases(f, &[[rows, 768]]);
+    kl_cases(f, &[([768, 8], 1)]);
 }
 
 /// Runs `f` on a case of every kernel that takes a row at a time, with more rows than a device counts
@@ -146,8 +173,8 @@ fn pointwise_cases(f: Check) {
     }
 }
 
-fn dropout_cases(f: Check) {
-    for (count, rate) in [(1, 0.5), (7, 0.1), (20_011, 0.3), (9, 1.0), (9, 0.0)] {
+fn dropout_cases(f: Check, sizes: &[(usize, f64)]) {
+    for &(count, rate) in sizes {
         let (name, leaves) = (format!("dropout {count} at {rate}"), vec![wave(count, 0.4)]);
         case(f, &name, leaves, vec![true], |x| dropout(x[0].clone(), rate, key()));
     }
@@ -253,20 +280,18 @@ fn disentangled_cases(f: Check, sizes: &[([usize; 7], bool, bool, f64)]) {
     }
 }
 
-fn draw_cases(f: Check) {
-    for count in [1, 3_333] {
+fn normal_cases(f: Check, counts: &[usize]) {
+    for &count in counts {
         let name = format!("standard_normal {count}");
         case(f, &name, vec![wave(count, 0.3)], vec![true], |x| {
             x[0].clone() * standard_normal(&x[0], [count], key())
         });
     }
-    for (count, [rows, columns], narrow) in [
-        (1, [1, 1], [1, 1]),
-        (3, [4, 3], [1, 3]),
-        (2, [3, 5], [3, 1]),
-        (2, [4, 6], [4, 6]),
-        (2, [97, 91], [1, 91]),
-    ] {
+}
+
+/// Draws, the mean's shape, and that of the deviations.
+fn draw_cases(f: Check, sizes: &[(usize, [usize; 2], [usize; 2])]) {
+    for &(count, [rows, columns], narrow) in sizes {
         let name = format!("gaussian_draw {count}x{rows}x{columns} {narrow:?}");
         let std = scaled(wave(narrow[0] * narrow[1], 0.5), 0.4, 1.0);
         let leaves = vec![wave(rows * columns, 0.1), std];
@@ -290,10 +315,8 @@ fn energy_cases(f: Check) {
     }
 }
 
-fn moment_matched_cases(f: Check) {
-    let sizes = [([1, 3, 5, 4, 2], true), ([2, 7, 19, 33, 3], false), ([2, 25, 40, 70, 9], true)];
-    for (([n, t, i, o, r], with_bias), both) in
-        sizes.into_iter().flat_map(|s| [(s, true), (s, false)])
+fn moment_matched_cases(f: Check, sizes: &[([usize; 5], bool)]) {
+    for (&([n, t, i, o, r], with_bias), both) in sizes.iter().flat_map(|s| [(s, true), (s, false)])
     {
         let noise = OutputNoise { noise: noise(), both, cross: if r == 2 { 0.0 } else { 1.0 } };
         let leaves = vec![
@@ -316,8 +339,8 @@ fn moment_matched_cases(f: Check) {
     }
 }
 
-fn noise_cases(f: Check) {
-    for [n, d] in [[3, 5], [1, 1], [1, 7], [29, 770]] {
+fn noise_cases(f: Check, sizes: &[[usize; 2]]) {
+    for &[n, d] in sizes {
         let leaves = vec![
             wave(n * d, 0.1),
             scaled(wave(n, 0.5), 0.4, 1.0),

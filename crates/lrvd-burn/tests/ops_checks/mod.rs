@@ -7,6 +7,8 @@ pub(crate) mod cases;
 use burn::tensor::{DType, Device, Tensor, TensorData};
 use lrvd_burn::ops::by_definition;
 
+use self::cases::{Check, each, each_of_many_rows, each_with_kernel};
+
 /// An operator on flat tensors: reshapes its leaves, returns a flat result.
 pub(crate) type Op<'a> = &'a (dyn Fn(&[Tensor<1>]) -> Tensor<1> + Sync);
 
@@ -16,6 +18,57 @@ pub(crate) struct Run {
     pub(crate) out: Vec<f64>,
     pub(crate) grads: Vec<Option<Vec<f64>>>,
 }
+
+/// A property of operators on a device.
+pub(crate) struct DeviceCheck {
+    pub(crate) name: &'static str,
+    /// Format that the device must have.
+    pub(crate) dtype: DType,
+    pub(crate) cases: fn(Check),
+    /// Panics unless it holds.
+    pub(crate) prove: fn(&Case, &Device),
+}
+
+/// What holds on every device.
+pub(crate) const DEVICE_CHECKS: [DeviceCheck; 6] = [
+    DeviceCheck {
+        name: "f32",
+        dtype: DType::F32,
+        cases: each,
+        prove: |case, device| case.check(device, DType::F32, 5e-5),
+    },
+    DeviceCheck {
+        name: "many rows",
+        dtype: DType::F32,
+        cases: each_of_many_rows,
+        prove: |case, device| case.check_wide(device, DType::F32, DType::F64, 1e-3),
+    },
+    DeviceCheck {
+        name: "central differences",
+        dtype: DType::F32,
+        cases: each,
+        prove: |case, device| case.gradients_are_central_differences(device),
+    },
+    // Operators without a kernel compute in the format itself.
+    DeviceCheck {
+        name: "f16",
+        dtype: DType::F16,
+        cases: each_with_kernel,
+        prove: |case, device| case.follows_single_precision(device, DType::F16, 4e-3),
+    },
+    DeviceCheck {
+        name: "bf16",
+        dtype: DType::BF16,
+        cases: each_with_kernel,
+        prove: |case, device| case.follows_single_precision(device, DType::BF16, 3e-2),
+    },
+    DeviceCheck {
+        name: "same bits in two runs",
+        dtype: DType::F32,
+        cases: each_with_kernel,
+        prove: |case, device| case.repeats_the_same_bits(device),
+    },
+];
 
 /// Numbers between -1 and 1 that neither repeat nor hit a kink.
 pub(crate) fn wave(count: usize, phase: f64) -> Vec<f64> {
@@ -103,6 +156,27 @@ impl Case<'_> {
         };
         let expected = by_definition(|| run(&Device::flex(), exact));
         self.compare(&run(device, dtype), &expected, &self.differentiable, tolerance);
+    }
+
+    /// The gradients on `device` are central differences, in cases that are small enough.
+    fn gradients_are_central_differences(&self, device: &Device) {
+        if self.leaves.iter().map(Vec::len).sum::<usize>() < 700 {
+            let d = self.distance_from_differences(device, DType::F32);
+            assert!(d < 5e-5, "{}: {d:e}", self.name);
+        }
+    }
+
+    /// As [`Self::check_wide`] beside single precision, in cases that are small enough.
+    fn follows_single_precision(&self, device: &Device, dtype: DType, tolerance: f64) {
+        if self.leaves.iter().all(|leaf| leaf.len() < 2_000) {
+            self.check_wide(device, dtype, DType::F32, tolerance);
+        }
+    }
+
+    fn repeats_the_same_bits(&self, device: &Device) {
+        let run = || evaluate(self.op, &self.leaves, &self.differentiable, device, DType::F32);
+        let (first, second) = (run(), run());
+        assert!(first == second, "{}", self.name);
     }
 
     fn compare(&self, got: &Run, expected: &Run, pattern: &[bool], tolerance: f64) {
