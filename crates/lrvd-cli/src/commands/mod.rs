@@ -281,6 +281,58 @@ mod tests {
         }
     }
 
+    /// Commands in the code of a Markdown text, split as a shell does, up to a redirection or `…`: lines of blocks, and spans.
+    fn commands(text: &str) -> Vec<Vec<String>> {
+        let mut found = Vec::new();
+        let mut is_block = false;
+        for line in text.replace("\\\n", " ").lines() {
+            if line.trim_start().starts_with("```") {
+                is_block = !is_block;
+                continue;
+            }
+            let code: Vec<String> = if is_block {
+                vec![line.trim_start_matches("$ ").to_owned()]
+            } else {
+                line.split('`').skip(1).step_by(2).map(|span| span.replace("\\|", "|")).collect()
+            };
+            for words in code.iter().filter_map(|code| shlex::split(code)) {
+                let words = words.into_iter().skip_while(|word| word.contains('='));
+                let ends = ["<", ">", "|", "&&", "&", "...", "…"];
+                let words: Vec<String> = words.take_while(|word| !ends.contains(&&**word)).collect();
+                if words.first().is_some_and(|word| word == "lrvd") {
+                    found.push(words);
+                }
+            }
+        }
+        found
+    }
+
+    /// A mention may leave out what a command requires.
+    #[test]
+    fn the_commands_of_the_guides_have_options_that_there_are() {
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let guides = std::fs::read_dir(root.join("docs/guides")).unwrap();
+        let mut files: Vec<PathBuf> = guides.map(|file| file.unwrap().path()).collect();
+        files.retain(|file| file.extension().is_some_and(|ending| ending == "md"));
+        files.push(root.join("README.md"));
+        let mut count = 0;
+        for file in files {
+            for words in commands(&std::fs::read_to_string(&file).unwrap()) {
+                count += 1;
+                let Err(error) = Arguments::try_parse_from(&words) else { continue };
+                let is_part = matches!(
+                    error.kind(),
+                    ErrorKind::MissingRequiredArgument
+                        | ErrorKind::MissingSubcommand
+                        | ErrorKind::DisplayHelp
+                        | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+                );
+                assert!(is_part, "{}: {words:?}: {error}", file.display());
+            }
+        }
+        assert!(count > 200, "{count}");
+    }
+
     #[test]
     fn the_options_of_training_have_headings() {
         let mut root = Arguments::command();
