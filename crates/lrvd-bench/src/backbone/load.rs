@@ -248,7 +248,7 @@ impl Backbone {
         }
     }
 
-    /// What a regression on the frozen encoder reads: what the folder says of its embeddings, without it the mean over all tokens.
+    /// Input of a regression on the frozen encoder: that of the embeddings by the folder, without an entry the mean over all tokens.
     pub(crate) fn embedding_pooling(&self) -> Result<Pooling> {
         Ok(Pooling::of_embedding(&self.location.folder)?.unwrap_or(Pooling::Mean))
     }
@@ -443,7 +443,8 @@ pub(crate) fn load_model(
     device: &Device,
     precision: Precision,
 ) -> Result<(AutoModel, Vec<String>)> {
-    let (store, seed) = (backbone.open_weights(head)?, NoiseKey::new(seed));
+    let store = backbone.open_weights(head)?;
+    let seed = NoiseKey::new(seed);
     let held = backbone.held(precision)?;
     let (model, report) = match &backbone.architecture {
         Architecture::Deberta(_) if pooling == Pooling::Last => {
@@ -477,7 +478,8 @@ pub(crate) fn load_model(
             ));
         }
         Architecture::Llama(config) if task.has_decoder_head(pooling) => {
-            let (config, labels) = (undropped(config, dropout), task.labels);
+            let config = undropped(config, dropout);
+            let labels = task.labels;
             let (model, report) = match held.as_ref().and_then(AutoModel::decoder) {
                 Some(held) => {
                     let decoder = held.clone();
@@ -574,7 +576,8 @@ fn locate(
     if !has("config.json")? && (has(ADAPTER_CONFIG)? || has("adapter/adapter_config.json")?) {
         bail!(
             "model `{model}`: this is an adapter (`{ADAPTER_CONFIG}`), and a model is needed: pass the base that the adapter \
-             was trained on, or a merged model (`lrvd export --to merged {model} --out FOLDER`)"
+             was trained on, or to continue from it a merged model (`lrvd export --to merged {model} --out FOLDER`, or where its \
+             head reads the mean or the first token `--to sentence-transformers`)"
         );
     }
     let name = model.to_owned();
@@ -665,13 +668,15 @@ mod tests {
         std::fs::write(&file, config.to_string()).unwrap();
 
         let backbone = Backbone::open(ModelLocation::of_folder(base.path())).unwrap();
-        let (keep, new) = (Config { keep_head: true, ..Config::default() }, Config::default());
+        let keep = Config { keep_head: true, ..Config::default() };
+        let new = Config::default();
         let goal = |classes: &[&str]| {
             Goal::classification("c", classes.iter().map(|&class| class.to_owned()).collect())
         };
         let load = |config: &Config, goal: Goal| {
             let head = backbone.head_of(config, &goal)?;
-            let (task, device) = (PreparedTask::without_examples(goal), Device::flex());
+            let task = PreparedTask::without_examples(goal);
+            let device = Device::flex();
             let of = (Pooling::First, &head);
             load_model(&backbone, &task, of, false, 3, &device, DType::F32.into())
         };

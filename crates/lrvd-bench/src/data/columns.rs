@@ -113,7 +113,9 @@ impl TextColumns {
         let several = self.choices.iter().chain(&self.questions);
         let choices = several.map(|column| (Some(column), "choice-columns"));
         let labels = self.labels.iter().map(|column| (Some(column), "label-columns"));
-        let is_absent = |column: &String| !names.contains(column);
+        let is_absent = |column: &String| {
+            !names.iter().any(|name| name == column || leads_to(name, column))
+        };
         match single
             .into_iter()
             .chain(choices)
@@ -347,6 +349,11 @@ impl NamedColumns {
     }
 }
 
+/// `true` if `column` is a path of keys that starts with `key`, `ticket.body` within `ticket`.
+pub(super) fn leads_to(key: &str, column: &str) -> bool {
+    column.strip_prefix(key).is_some_and(|rest| rest.starts_with('.'))
+}
+
 fn has(names: &[String], name: &str) -> bool {
     names.iter().any(|known| known == name)
 }
@@ -383,7 +390,8 @@ fn found(
 }
 
 fn absent(file: &Path, column: &str, names: &[String], option: &str) -> Error {
-    let (file, names) = (file.display(), quoted(names));
+    let file = file.display();
+    let names = quoted(names);
     anyhow!(
         "`{file}` has no column `{column}`; its columns are {names}: name another by `--{option}`"
     )

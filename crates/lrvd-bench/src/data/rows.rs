@@ -1,7 +1,9 @@
 //! How the rows of a user's file are read: keys that are left out, and rows that cannot be used.
 
-use super::columns::ID;
-use super::table::{BadRow, Row, SourceFile, Table};
+use serde_json::Value;
+
+use super::columns::{ID, leads_to};
+use super::table::{BadRow, Place, Row, SourceFile, Table};
 use crate::error::{Error, Result};
 use crate::unused::Unused;
 
@@ -67,7 +69,8 @@ impl Rows<'_> {
     ) -> Result<(Vec<T>, SourceFile)> {
         let is_keyed = self.note_columns(&table, columns);
         table.select(columns)?;
-        let (mut rows, mut first) = (Vec::new(), None);
+        let mut rows = Vec::new();
+        let mut first = None;
         for (number, row) in table.by_ref().enumerate() {
             let row = match row {
                 // Behind another error there is no further row.
@@ -103,10 +106,23 @@ impl Rows<'_> {
     }
 
     fn note_keys(&mut self, row: &Row, columns: &[&str]) {
-        for name in row.keys() {
-            if !columns.contains(&name.as_str()) && !self.drops(name) {
-                self.unused.add(format!("key `{name}`"), &row.place);
+        for (name, value) in row.keys().iter().zip(&row.cells) {
+            self.note_key(name, value, columns, &row.place);
+        }
+    }
+
+    /// Counts the key at `path` if it is not used, or those within it that are not.
+    fn note_key(&mut self, path: &str, value: &Value, columns: &[&str], place: &Place) {
+        if columns.contains(&path) || self.drops(path) {
+            return;
+        }
+        match value {
+            Value::Object(inner) if columns.iter().any(|column| leads_to(path, column)) => {
+                for (key, value) in inner {
+                    self.note_key(&format!("{path}.{key}"), value, columns, place);
+                }
             }
+            _ => self.unused.add(format!("key `{path}`"), place),
         }
     }
 }

@@ -47,7 +47,8 @@ pub(crate) struct ExampleArguments {
     pub(crate) validation_split: Option<f64>,
     /// Column or key of the text [default: `text`].
     ///
-    /// Or else the only one of `sentence`, `query` and `question`; `question` for questions with choices.
+    /// Or else the only one of `sentence`, `query` and `question`; `question` for questions with choices. A dot names a key
+    /// within a key of JSON: `ticket.body`.
     #[arg(long, value_name = "NAME")]
     pub(crate) text_column: Option<String>,
     /// Column or key of the second text of a pair.
@@ -346,6 +347,7 @@ pub(super) fn run(command: DataCommand, printer: Printer) -> Outcome {
     let mut report = check_data(data, model.as_deref(), settings)?;
     report["model_note"].as_str().into_iter().for_each(|note| printer.note(note));
     printer.notes(&rare(&report));
+    printer.notes(&cut(&report));
     if unused.rows() == 0 {
         printer.report_rows("data check", &report, splits, text)?;
         return Ok(ExitStatus::Done);
@@ -374,6 +376,20 @@ fn rare(report: &Value) -> Option<String> {
         "fewer than 8 training rows, so that few answers of the class will be right: {}",
         names.join(", ")
     ))
+}
+
+/// A note on rows that are longer than the model reads them.
+fn cut(report: &Value) -> Option<String> {
+    let splits = report["splits"].as_array()?;
+    let [cut, rows] =
+        ["truncated", "rows"].map(|key| splits.iter().filter_map(|split| split[key].as_u64()).sum::<u64>());
+    let longest = splits.iter().filter_map(|split| split["tokens"]["most"].as_u64()).max()?;
+    (cut > 0).then(|| {
+        format!(
+            "{cut} of {rows} rows are cut at {} tokens; the longest has {longest}: `--max-length` sets another number, by which memory and time grow",
+            report["max_length"]
+        )
+    })
 }
 
 /// Writes the rows whose texts occur more than once, and the training rows without them.

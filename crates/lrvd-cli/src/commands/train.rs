@@ -180,6 +180,10 @@ pub(super) fn run(arguments: TrainArguments, global: GlobalArguments, printer: P
             }
         }
     }
+    // Where the system tells it.
+    if let Some(bytes) = record.peak_memory_bytes {
+        printer.note(&format!("memory at the peak: {} MiB", table::count((bytes >> 20) as usize)));
+    }
     printer.note(&format!("adapter: {}", adapter.display()));
     Ok(ExitStatus::Done)
 }

@@ -17,7 +17,8 @@ use crate::io::{Unique, cannot, not_json, whole_json};
 const MAX_ROW: u64 = 64 << 20;
 
 /// The usual reason of bytes that are not UTF-8.
-const ENCODING: &str = ": a file in another encoding, such as Windows-1252, must be saved as UTF-8";
+const ENCODING: &str = ": a file in another encoding, such as Windows-1252, must be saved as UTF-8 (a spreadsheet program calls \
+     it CSV UTF-8; or `iconv -f WINDOWS-1252 -t UTF-8 FILE > NEW`)";
 
 /// Some files start with this mark; it is no part of the first line.
 pub(super) const BYTE_ORDER_MARK: &str = "\u{feff}";
@@ -218,7 +219,8 @@ fn stated(start: &[u8]) -> Option<((u8, &'static str), usize)> {
 /// The separator that the first line has most of, outside quotes.
 fn separator(start: &[u8]) -> (u8, &'static str) {
     let line = start.split(|&byte| byte == b'\n').next().unwrap_or_default();
-    let (mut counts, mut quoted) = ([0; SEPARATORS.len() - 1], false);
+    let mut counts = [0; SEPARATORS.len() - 1];
+    let mut quoted = false;
     for byte in line {
         quoted ^= *byte == b'"';
         let found = SEPARATORS.iter().position(|(separator, _)| separator == byte);
@@ -252,7 +254,8 @@ impl Commas {
         let header = reader.headers().cloned();
         let header = header.map_err(|error| broken(file, error, reader.get_ref()))?;
         let names = header.iter().map(str::to_owned).collect();
-        let (file, records) = (Arc::clone(file), reader.into_records());
+        let file = Arc::clone(file);
+        let records = reader.into_records();
         Ok(Self { file, names, separator, records })
     }
 }

@@ -131,7 +131,8 @@ pub fn text_lines(file: &Path) -> Result<TextLines> {
 
 /// As [`text_lines`], from any reader, which errors call `name`.
 pub fn texts(reader: Box<dyn BufRead>, name: &Path) -> TextLines {
-    let (mut lines, mut ended) = (Lines::new(reader, &name.into(), true), false);
+    let mut lines = Lines::new(reader, &name.into(), true);
+    let mut ended = false;
     Box::new(std::iter::from_fn(move || {
         let line = if ended { Ok(None) } else { lines.next_line() };
         ended = is_last(&line);
@@ -161,7 +162,8 @@ fn check_start(bytes: &mut Box<dyn BufRead>, file: &Path, has_lines: bool) -> Re
     };
     ensure!(
         !is_utf16,
-        "`{file}` is in UTF-16, as some programs write what they call Unicode text: save it as UTF-8"
+        "`{file}` is in UTF-16, as some programs write what they call Unicode text: save it as UTF-8 (or `iconv -f \
+         UTF-16 -t UTF-8 FILE > NEW`)"
     );
     let is_line = |byte: &u8| *byte == b'\n';
     let inner = start.split_last().map_or(start, |(_, inner)| inner);

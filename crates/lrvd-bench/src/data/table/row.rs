@@ -75,7 +75,7 @@ pub struct Row {
     pub(super) names: Arc<[String]>,
     /// `true` if the names are those of this row alone, not of a header or schema.
     pub(super) keyed: bool,
-    pub(super) cells: Vec<Value>,
+    pub(crate) cells: Vec<Value>,
 }
 
 impl Row {
@@ -116,7 +116,8 @@ impl Row {
                 return Ok(Cell { place: &self.place, column: (*name).to_owned(), value });
             }
         }
-        let (place, names) = (&self.place, any_of(names));
+        let place = &self.place;
+        let names = any_of(names);
         Err(if self.keyed {
             let mut found = self.names.to_vec();
             found.sort_unstable();
@@ -139,7 +140,7 @@ impl Row {
         let mut places = (0..self.names.len()).filter(|&i| self.names[i] == name);
         let first = places.next();
         match places.count() {
-            0 => Ok(first.map(|i| &self.cells[i])),
+            0 => Ok(first.map(|i| &self.cells[i]).or_else(|| self.within(name))),
             more => {
                 let mut place = self.place.clone();
                 if !self.keyed {
@@ -151,6 +152,13 @@ impl Row {
                 ))
             }
         }
+    }
+
+    /// The value at a path of keys with dots between them, of a row that has keys.
+    fn within(&self, path: &str) -> Option<&Value> {
+        let (first, rest) = path.split_once('.').filter(|_| self.keyed)?;
+        let place = self.names.iter().position(|name| name == first)?;
+        rest.split('.').try_fold(&self.cells[place], |value, key| value.get(key))
     }
 
     /// The first of the ids, each of one or more columns, that the row has as texts or whole numbers; parts are
@@ -212,7 +220,8 @@ impl<'a> Cell<'a> {
         match object.get(key) {
             Some(value) => Ok(Self { column, value, ..*self }),
             None => {
-                let (place, keys) = (self.place, quoted(object.keys()));
+                let place = self.place;
+                let keys = quoted(object.keys());
                 Err(anyhow!("{place}: no key `{column}`; the keys are {keys}"))
             }
         }
