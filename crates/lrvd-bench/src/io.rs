@@ -155,7 +155,8 @@ pub fn whole_json<'de, T: Deserialize<'de>>(
 
 /// The error of a JSON document at `place`.
 pub(crate) fn not_json(place: impl fmt::Display, error: &JsonError) -> Error {
-    let (path, source) = (error.path(), error.inner());
+    let path = error.path();
+    let source = error.inner();
     // The line of a document of one line is that of the place.
     let reason = source.to_string().replace(" at line 1 column ", " at column ");
     match path.iter().next() {

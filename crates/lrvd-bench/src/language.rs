@@ -142,7 +142,8 @@ impl<'a> LanguageReader<'a> {
     }
 
     fn conversation(&self, segments: &[Segment]) -> Result<EncodedText> {
-        let (mut text, mut so_far) = (EncodedText::default(), String::new());
+        let mut text = EncodedText::default();
+        let mut so_far = String::new();
         for segment in segments {
             so_far.push_str(&segment.text);
             let start = text.ids.len();
@@ -223,7 +224,8 @@ pub(crate) fn prepare(
     let (validation_ids, validation): (Vec<_>, _) = validation.into_iter().unzip();
     let validation_places = places(&data.validation.examples, &validation_ids);
     let train = train.into_iter().map(|(_, text)| text).collect();
-    let (pad_id, task) = (reader.pad_id, PreparedTask::without_examples(goal));
+    let pad_id = reader.pad_id;
+    let task = PreparedTask::without_examples(goal);
     Ok(PreparedTask { train, validation, validation_ids, validation_places, pad_id, notes, ..task })
 }
 
@@ -254,7 +256,8 @@ pub(crate) fn encoded(
         rows = rows.len()
     );
     let count = |is: &dyn Fn(&EncodedText) -> bool| texts.iter().filter(|text| is(text)).count();
-    let (cut, apart) = (count(&|text| text.length > max_length), count(&|text| text.apart));
+    let cut = count(&|text| text.length > max_length);
+    let apart = count(&|text| text.apart);
     let learnt: usize = examples.iter().map(|(_, example)| example.answer.count()).sum();
     let read: usize = texts.iter().map(|text| text.ids.len()).sum();
     notes.push(format!("{split}: {} rows, {learnt} of {read} tokens are learnt", examples.len()));
@@ -316,7 +319,8 @@ mod tests {
     }
 
     fn text(prompt: &str, completion: &str) -> TextRow {
-        let (prompt, completion) = (prompt.to_owned(), Some(completion.to_owned()));
+        let prompt = prompt.to_owned();
+        let completion = Some(completion.to_owned());
         row(Content::Text { prompt, completion })
     }
 

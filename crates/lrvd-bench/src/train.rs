@@ -173,7 +173,8 @@ pub fn train(
     if let Some(record) = finished {
         // A kill at the end of the run leaves checkpoints, and no last line of its metrics.
         run::clear(&options.out)?;
-        let (summary, seconds) = (summary(&record, &goal), record.train_seconds);
+        let summary = summary(&record, &goal);
+        let seconds = record.train_seconds;
         sink(&Event::RunFinished { label, summary, seconds });
         return Ok(TrainOutcome { record: Some(record), adapter, checkpoint });
     }
@@ -221,7 +222,8 @@ pub fn train(
         RankRequest::Initial => (None, "fixed"),
     };
     let budget = RankBudget::new(settings.experiment.initial_rank, requested, note);
-    let (out, layout) = (options.out.as_path(), JsonLayout::Pretty);
+    let out = options.out.as_path();
+    let layout = JsonLayout::Pretty;
     let place = run::RunPlace { out, folder: out, budget, layout };
     let baseline_rows = run.baseline_rows().filter(|_| options.baseline);
     let record = run.complete(begun, &place, sink, |trained, finished, context, sink| {
@@ -307,7 +309,8 @@ fn prepare(data: Data, settings: &TrainSettings, backbone: &Backbone) -> Result<
 /// Cuts the validation rows of `task` to those of the settings, by default to so many that most of a run is training, and notes
 /// that.
 fn limit_validation(method: MethodName, config: &Config, task: &mut PreparedTask) {
-    let (work, all) = (EvaluationWork::new(method, config), task.validation.len());
+    let work = EvaluationWork::new(method, config);
+    let all = task.validation.len();
     // A regression is evaluated once.
     let usual = || if method.can().steps { work.rows(task.drawn_validation) } else { all };
     let most = config.validation_rows.unwrap_or_else(usual);
@@ -430,7 +433,8 @@ impl TrainOptions {
         run::check_class_weight(config, &data.kind.goal.answers)?;
         let all = data.train.rows();
         let rows = config.train_rows.map_or(all, |most| most.min(all));
-        let (is_drawn, goal) = (data.validation_split.is_some(), &data.kind.goal);
+        let is_drawn = data.validation_split.is_some();
+        let goal = &data.kind.goal;
         let Holdout { share, fitted } =
             Holdout::new(self.method, config, rows, is_drawn, &goal.answers);
         let is_fitted = self.method.is_tempered() && fitted == FittedRows::Holdout;
@@ -500,8 +504,10 @@ impl TrainOptions {
                 (rows, data.split_files())
             }
         };
-        let (rows, method) = ((rows, files), (self.method, self.target_rank));
-        let (seed, device) = (self.seed, &self.device);
+        let rows = (rows, files);
+        let method = (self.method, self.target_rank);
+        let seed = self.seed;
+        let device = &self.device;
         Ok(TrainSettings::new(backbone, rows, method, seed, device, experiment))
     }
 }

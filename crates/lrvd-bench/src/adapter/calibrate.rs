@@ -60,7 +60,8 @@ impl Scored {
     fn new(kind: QuestionKind, probabilities: &[f64], shares: Vec<f64>) -> Result<Self> {
         let n = probabilities.len();
         let [answer, label] = [probabilities, &shares].map(|row| argmax_rows(row, n));
-        let (answer, label) = (answer?[0], label?[0]);
+        let answer = answer?[0];
+        let label = label?[0];
         Ok(Self {
             top: probabilities[answer],
             right: shares[answer],
@@ -183,7 +184,8 @@ pub fn fit_decisions(
     for (kind, rows) in by_type {
         let order = permutation(NoiseKey::new(seed).on_stream(Stream::DATA), rows.len());
         let (first, second) = order.split_at(rows.len() / 2);
-        let (mut values, mut targets) = (Vec::new(), Vec::new());
+        let mut values = Vec::new();
+        let mut targets = Vec::new();
         for row in first.iter().map(|&i| rows[i]) {
             values.extend_from_slice(row_of(row));
             let mut own = shares(&task.validation[row], width).unwrap_or_default();

@@ -85,7 +85,9 @@ const PART: usize = 512;
 
 /// `options` in their order, in parts of at most [`PART`] tokens or of one option.
 fn parts(options: &[Vec<u32>]) -> Vec<&[Vec<u32>]> {
-    let (mut parts, mut first, mut tokens) = (Vec::new(), 0, 0);
+    let mut parts = Vec::new();
+    let mut first = 0;
+    let mut tokens = 0;
     for (place, option) in options.iter().enumerate() {
         if place > first && tokens + option.len() > PART {
             parts.push(&options[first..place]);
@@ -155,7 +157,8 @@ impl SavedClassifier {
                 self.folder().display()
             );
         }
-        let (prefixes, mut read) = (Prefixes::default(), Vec::new());
+        let prefixes = Prefixes::default();
+        let mut read = Vec::new();
         let mut all = Vec::with_capacity(questions.len());
         for question in questions {
             if watch.is_some_and(|goes_on| !goes_on(0)) {
@@ -217,7 +220,8 @@ impl SavedClassifier {
         };
         let mut each = vec![Vec::with_capacity(options.len()); draws.max(1)];
         for part in parts(options) {
-            let (choices, scored) = (Some(part.len()), Some(part.into()));
+            let choices = Some(part.len());
+            let scored = Some(part.into());
             let own = [TokenisedExample { choices, scored, ..example.clone() }];
             let part = TokenExamples { examples: &own, labels: part.len(), ..*examples };
             let found = self.logits_while(&part, draws, seed, watch)?;
@@ -236,12 +240,14 @@ impl SavedClassifier {
         (logits, tokens): (Prediction, usize),
         draws: usize,
     ) -> Result<Decided> {
-        let (kind, n) = (question.kind, question.options.len());
+        let kind = question.kind;
+        let n = question.options.len();
         // What the draws disagree about is theirs, whatever the temperature.
         let drawn = logits.draws_per_example.as_ref().map_or(draws, |made| made.iter().sum());
         let raw = logits.classes()?.into_iter().next();
         let temperature = self.info.temperature(Some(kind), draws);
-        let (made, width) = (drawn.max(1), logits.width);
+        let made = drawn.max(1);
+        let width = logits.width;
         let each = Prediction::new(logits.values[..made * width].to_vec(), made, width);
         let found = softened(logits, &[temperature])?.classes()?.into_iter().next();
         let (Some(raw), Some(found)) = (raw, found) else { bail!("the model gave no answer") };

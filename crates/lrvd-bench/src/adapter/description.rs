@@ -61,7 +61,8 @@ pub struct RunInfo {
 impl BaseInfo {
     /// Of a model that no run of ours trained.
     pub(super) fn of(backbone: &Backbone) -> Self {
-        let (name, weights) = (backbone.location.name.clone(), backbone.hashes.clone());
+        let name = backbone.location.name.clone();
+        let weights = backbone.hashes.clone();
         Self { schema_version: SCHEMA, name, weights, hashes: None }
     }
 }
@@ -174,7 +175,8 @@ impl Certificate {
         let rows = curve.points().last().map_or(0, |all| all.accepted);
         let found = curve.certified(target, delta)?;
         Ok(found.map(|point| {
-            let (risk, coverage) = (point.risk, point.coverage);
+            let risk = point.risk;
+            let coverage = point.coverage;
             (point.threshold, Self { target, delta, risk, coverage, rows })
         }))
     }
@@ -188,7 +190,8 @@ pub(super) fn nothing_certified(curve: &RiskCoverage, target: f64, delta: f64) -
     let mut found =
         format!("{} of them are answered wrong ({:.2} %)", all.errors, 100.0 * all.risk);
     if let Some(point) = curve.threshold_for_risk(target) {
-        let (errors, most) = (point.errors, point.accepted);
+        let errors = point.errors;
+        let most = point.accepted;
         let _ = write!(found, ", and {errors} of the {most} most confident ones");
     }
     // (1 − target)^n ≤ delta
@@ -247,7 +250,8 @@ impl Description {
     }
 
     fn check(&self, path: &Path) -> Result<()> {
-        let (file, run) = (path.display(), &self.run);
+        let file = path.display();
+        let run = &self.run;
         let mut seen = BTreeSet::new();
         if let Some(class) = self.goal.answers.names().iter().find(|class| !seen.insert(*class)) {
             bail!("`{file}`: class `{class}` is there twice, expected distinct classes");
@@ -284,7 +288,8 @@ impl Description {
 
     /// Writes the file into `dir`, with its own hash if there are hashes.
     pub fn write(&self, dir: &Path) -> Result<()> {
-        let (file, mut sealed) = (dir.join(DESCRIPTION_FILE), self.clone());
+        let file = dir.join(DESCRIPTION_FILE);
+        let mut sealed = self.clone();
         if let Some(hashes) = &mut sealed.base.hashes {
             hashes.seal(&file, self)?;
         }
@@ -304,7 +309,8 @@ impl Description {
     }
 
     pub(crate) fn reader<'a>(&'a self, backbone: &'a Backbone) -> Result<TextReader<'a>> {
-        let (architecture, tokenizer) = (&backbone.architecture, &backbone.tokenizer);
+        let architecture = &backbone.architecture;
+        let tokenizer = &backbone.tokenizer;
         architecture.reader(tokenizer, &self.goal, &self.layout, self.run.max_length)
     }
 
@@ -333,7 +339,8 @@ impl Description {
 impl TrainSettings {
     /// The description of a model of the run after `step` steps, of which it is the `checkpoint`.
     pub(super) fn description(&self, step: usize, checkpoint: CheckpointChoice) -> Description {
-        let (base, run) = (self.base(), self.run(step, checkpoint));
+        let base = self.base();
+        let run = self.run(step, checkpoint);
         let RowSettings { columns, layout, pairs, goal, .. } = &self.rows;
         let Config { base_precision, prediction_draws, .. } = self.experiment;
         Description {

@@ -303,7 +303,8 @@ fn inputs(mut table: Table, columns: TextColumns, keep: Keep) -> Result<Inputs> 
     table.select(&keep.with(columns.names_with_id()))?;
     let read = move |row: Result<Row>| match row {
         Ok(row) => {
-            let (id, at) = (row.id(&[&["id"]]), Some(row.place.at));
+            let id = row.id(&[&["id"]]);
+            let at = Some(row.place.at);
             let kept = keep.of(&row, &columns.shown(false))?;
             let (id, input) = match id {
                 Ok(id) => (id, Input::of(&row, &columns)),
@@ -386,7 +387,8 @@ impl SavedClassifier {
 
     /// Removes the rows that [`check_unseen`](Self::check_unseen) rejects from `labelled`, and returns their number.
     pub fn skip_seen(&self, labelled: &mut Split) -> Result<usize> {
-        let (seen, all) = (self.seen_rows()?, labelled.rows());
+        let seen = self.seen_rows()?;
+        let all = labelled.rows();
         labelled.examples.retain(|row| !is_seen(&seen, row));
         Ok(all - labelled.rows())
     }

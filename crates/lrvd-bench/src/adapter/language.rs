@@ -189,7 +189,8 @@ impl SavedLanguageModel {
     }
 
     pub(crate) fn whole(location: ModelLocation, device: &Device) -> Result<Self> {
-        let (backbone, folder) = (Arc::new(Backbone::open(location.clone())?), location.folder);
+        let backbone = Arc::new(Backbone::open(location.clone())?);
+        let folder = location.folder;
         let dtype = backbone.stored_as(BasePrecision::F32)?;
         let model = load_language_model(&backbone, false, device, dtype)?.valid();
         Ok(Self::bare(None, &folder, backbone, model, device))
@@ -260,7 +261,8 @@ impl SavedLanguageModel {
     }
 
     pub(crate) fn mean_logits(&self, texts: &[&str]) -> Result<Vec<f64>> {
-        let (reader, mut logits) = (self.reader()?, Vec::new());
+        let reader = self.reader()?;
+        let mut logits = Vec::new();
         for &text in texts {
             let ids =
                 reader.prompt(&Content::Text { prompt: text.to_owned(), completion: None })?;
@@ -279,12 +281,14 @@ impl SavedLanguageModel {
         draws: usize,
         seed: u64,
     ) -> Result<(Evaluation, Vec<String>)> {
-        let (reader, mut notes) = (self.reader()?, Vec::new());
+        let reader = self.reader()?;
+        let mut notes = Vec::new();
         let batch_size = self.info.as_ref().map_or(BATCH_SIZE, |info| info.run.batch_size);
         let (validation_ids, validation): (Vec<_>, _) =
             encoded(None, rows, &reader, self.max_length(), &mut notes)?.into_iter().unzip();
         let goal = Goal::new("data", AnswerSpace::Tokens);
-        let (pad_id, task) = (reader.pad_id, PreparedTask::without_examples(goal));
+        let pad_id = reader.pad_id;
+        let task = PreparedTask::without_examples(goal);
         let validation_places = places(rows, &validation_ids);
         let task = PreparedTask { validation, validation_ids, validation_places, pad_id, ..task };
         let examples = task.examples(&task.validation, &self.device);
@@ -323,7 +327,8 @@ impl SavedLanguageModel {
         let most = self.context();
         let is_long = |ids: &Vec<u32>| ids.len() + usize::from(options.max_tokens > 0) > most;
         if let Some((place, prompt)) = ids.iter().enumerate().find(|(_, ids)| is_long(ids)) {
-            let (number, found) = (first + place + 1, prompt.len());
+            let number = first + place + 1;
+            let found = prompt.len();
             return Err(Kind::Input.mark(anyhow!(
                 "prompt {number} has {found} tokens, and the model was trained on texts of up to {most}")));
         }

@@ -292,7 +292,8 @@ impl SavedClassifier {
         let mut found = vec![Vec::with_capacity(inputs.len()); scores.len()];
         for (number, inputs) in inputs.chunks(window).enumerate() {
             self.on_examples(inputs, first + number * window, None, |examples| {
-                let (mut energy, mut answers) = (Vec::new(), Vec::new());
+                let mut energy = Vec::new();
+                let mut answers = Vec::new();
                 if is_answered {
                     let logits = self.logits(examples, draws, seed)?;
                     if scores.contains(&OodScore::Energy) {

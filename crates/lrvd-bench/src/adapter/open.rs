@@ -155,7 +155,8 @@ impl Adapter {
         // The newest one, where the output folder is named, and not a checkpoint.
         let newest = || latest_checkpoint(&dir.join(CHECKPOINT_DIR));
         let run = run_of(dir)?;
-        let (out, named) = (run.unwrap_or(dir), run.map(|_| dir));
+        let out = run.unwrap_or(dir);
+        let named = run.map(|_| dir);
         let found = match named {
             None if is_file(&dir.join(SETTINGS_FILE))? => newest()?,
             named => named.map(Path::to_owned),
@@ -172,7 +173,8 @@ impl Adapter {
             Err(_) if named.is_none() && !is_there(&found)? => Self::open(dir, options, device),
             rebuilt => {
                 let (folder, files, warning) = rebuilt?;
-                let (kind, warnings) = ("checkpoint", vec![warning]);
+                let kind = "checkpoint";
+                let warnings = vec![warning];
                 Ok(Self { kind, folder, files, warnings, options: options.clone(), shared: None })
             }
         }
@@ -295,7 +297,8 @@ impl Adapter {
             )));
         }
         let allow = allow_changed || allow_other_base;
-        let (found, place) = (&backbone.files, &backbone.location.folder);
+        let found = &backbone.files;
+        let place = &backbone.location.folder;
         let check = hashes.as_ref().map(|hashes| hashes.check_base(found, place, allow));
         Ok(check.transpose()?.unwrap_or_default())
     }
@@ -395,7 +398,8 @@ fn rebuild(
     load_checkpoint(&folder, &mut run.state, &mut *run.method)?;
     run.state.compact();
     let kl_weight = kl_weight(&run)?;
-    let (done, steps) = (run.state.done, settings.experiment.steps);
+    let done = run.state.done;
+    let steps = settings.experiment.steps;
     let description = settings.description(done, CheckpointChoice::Last);
     let files = AdapterFiles::of(&run.state.model, &settings.experiment, kl_weight, description)?;
     let without = if settings.method.is_tempered() {
@@ -483,7 +487,8 @@ pub(crate) fn keep(
     context: &RunContext<'_>,
     folder: &Path,
 ) -> Result<Kept> {
-    let (config, kl_weight) = (&settings.experiment, kl_weight(&trained)?);
+    let config = &settings.experiment;
+    let kl_weight = kl_weight(&trained)?;
     let RunState { state, method, .. } = trained;
     let (model, which, step) = match (config.checkpoint, state.best) {
         (CheckpointChoice::Best, Some(best)) => {

@@ -101,7 +101,8 @@ impl Adapter {
                  --energy` and `--cap-rank` cut without rows"
             );
         }
-        let (info, backbone) = (classifier.info.clone(), classifier.backbone.clone());
+        let info = classifier.info.clone();
+        let backbone = classifier.backbone.clone();
         let reader = info.reader(&backbone)?;
         let task = reader.prepare(info.goal.clone(), &[], &rows.examples)?;
         let device = classifier.device.clone();

@@ -128,7 +128,8 @@ impl<M: NamedModule, I> SavedModel<M, I> {
 }
 
 pub(crate) fn no_head<T: AsRef<str>>(adapter: &Path, names: impl IntoIterator<Item = T>) -> Error {
-    let (dir, names) = (adapter.display(), quoted(names));
+    let dir = adapter.display();
+    let names = quoted(names);
     anyhow!("neither the adapter `{dir}` nor the base model has {names}")
 }
 
@@ -213,7 +214,8 @@ impl SavedClassifier {
     ) -> Result<Self> {
         policy.check()?;
         let (backbone, changed) = adapter.base()?;
-        let (info, peft) = (adapter.classifier(&backbone)?, &adapter.files.peft);
+        let info = adapter.classifier(&backbone)?;
+        let peft = &adapter.files.peft;
         if policy.cascade.is_some()
             && let AnswerSpace::Labels { .. } = info.goal.answers
         {
@@ -272,7 +274,8 @@ impl SavedClassifier {
     pub(crate) fn merged(folder: &Path, info: &Description, device: &Device) -> Result<Self> {
         let backbone = Arc::new(Backbone::open(ModelLocation::of_folder(folder))?);
         let task = info.reader(&backbone)?.prepare(info.goal.clone(), &[], &[])?;
-        let (head, single) = (Head::Adapters(&BTreeMap::new()), DType::F32.into());
+        let head = Head::Adapters(&BTreeMap::new());
+        let single = DType::F32.into();
         let (model, fresh) =
             load_model(&backbone, &task, (info.pooling, &head), false, 0, device, single)?;
         if !fresh.is_empty() {
@@ -334,7 +337,8 @@ impl SavedClassifier {
         }
         let fitted = &self.info.temperatures.by_draws;
         if !fitted.is_empty() && !fitted.contains_key(&draws) {
-            let (dir, known) = (self.dir.display(), quoted(fitted.keys().map(usize::to_string)));
+            let dir = self.dir.display();
+            let known = quoted(fitted.keys().map(usize::to_string));
             bail!(
                 "no temperature was fitted for {draws} draws in `{dir}`: pass `--draws` with one of {known}"
             );
@@ -527,7 +531,8 @@ impl SavedClassifier {
     /// Kind of an input that the classifier was not trained on.
     fn unsuited(&self, input: &Input) -> Option<String> {
         let kind = |pair: bool| if pair { "a pair (`text` and `pair`)" } else { "a single text" };
-        let (pair, found) = (input.pair.is_some(), input.choices.len());
+        let pair = input.pair.is_some();
+        let found = input.choices.len();
         let most = match input.kind {
             Some(_) => MOST_OPTIONS,
             None => self.info.goal.answers.width(),
@@ -604,7 +609,8 @@ impl SavedClassifier {
     pub fn thresholds(&self, draws: usize) -> Vec<String> {
         let of = |what: String, certificate: &Certificate| {
             let Certificate { target, delta, rows, .. } = certificate;
-            let (risk, confidence) = (percent(*target), percent(1.0 - delta));
+            let risk = percent(*target);
+            let confidence = percent(1.0 - delta);
             format!(
                 "threshold: {what} is withheld, which was fitted to {rows} rows with {draws} draws for at most {risk} % \
                  wrong answers at {confidence} % confidence"
@@ -631,7 +637,8 @@ impl SavedClassifier {
         let spared = self.policy.needs_draws().is_some();
         let found = fitted.get(&draws).filter(|_| !spared);
         if found.is_none() && !fitted.is_empty() {
-            let (dir, known) = (self.dir.display(), quoted(fitted.keys().map(usize::to_string)));
+            let dir = self.dir.display();
+            let known = quoted(fitted.keys().map(usize::to_string));
             bail!(
                 "no {what} was fitted for the answers of {draws} draws with these options in `{dir}`, only for {known} draws: \
                  pass `--draws`, or run `lrvd abstain fit` with these options"
@@ -737,14 +744,16 @@ mod tests {
         let load = |base: &Base, goal: Goal, pooling| {
             let task = PreparedTask::without_examples(goal);
             let task = PreparedTask { answers: vec![5, 6], ..task };
-            let (device, precision) = (Device::flex(), BasePrecision::F32.precision());
+            let device = Device::flex();
+            let precision = BasePrecision::F32.precision();
             load_model(&base.0, &task, (pooling, &Head::New), false, 3, &device, precision)
                 .unwrap()
                 .0
         };
         let classes =
             |n: usize| Goal::classification("c", (0..n).map(|class| class.to_string()).collect());
-        let (stories, first) = (base("stories260K"), Pooling::default());
+        let stories = base("stories260K");
+        let first = Pooling::default();
         let score = load(&stories, Goal::new("s", AnswerSpace::Score), first);
         let [words, again] = [classes(2), Goal::new("s", AnswerSpace::Score)]
             .map(|goal| load(&stories, goal, first));

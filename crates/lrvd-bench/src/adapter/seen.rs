@@ -101,7 +101,8 @@ impl SeenRows {
             _ if matches!(task.goal.answers, AnswerSpace::Labels { .. }) => RowUse::Labels,
             _ => RowUse::Validation,
         };
-        let (mut seen, hash) = (Self::default(), |example: &TokenisedExample| example.row);
+        let mut seen = Self::default();
+        let hash = |example: &TokenisedExample| example.row;
         seen.add(RowUse::Train, task.train.iter().map(hash));
         seen.add(held, task.holdout.iter().map(hash));
         seen.add(measured, task.validation.iter().map(hash));
@@ -161,7 +162,8 @@ impl SeenRows {
             }
             let tensor = file.read(used.name())?;
             if tensor.dtype() != HostDType::U64 {
-                let (name, found) = (used.name(), tensor.dtype());
+                let name = used.name();
+                let found = tensor.dtype();
                 bail!("`{}`: `{name}` has {found} values, expected U64", path.display());
             }
             let hash = |raw: &[u8]| raw.try_into().map(u64::from_le_bytes);

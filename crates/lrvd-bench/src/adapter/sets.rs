@@ -204,7 +204,9 @@ mod tests {
             let wrong: Vec<f64> = logits.iter().map(|z| 2.5 * z).collect();
             (softmax(&wrong, 4).unwrap(), label.unwrap_or(3))
         };
-        let (mut covered, mut labels, mut right) = (0, 0, 0);
+        let mut covered = 0;
+        let mut labels = 0;
+        let mut right = 0;
         for _ in 0..400 {
             let held: Vec<(Vec<f64>, usize)> = (0..99).map(|_| row()).collect();
             let rows = held.iter().map(|(p, label)| (p.as_slice(), *label));

@@ -101,7 +101,8 @@ impl Evaluation {
     ) -> Result<Vec<WrongRow>> {
         let scored = self.scored.get(&(draws as u32));
         let scored = scored.with_context(|| format!("no answers of {draws} draws"))?;
-        let (width, answers) = (self.task.labels, &self.task.goal.answers);
+        let width = self.task.labels;
+        let answers = &self.task.goal.answers;
         let names = answers.names();
         let thresholds = self.thresholds.of(draws, width);
         let mut rows = Vec::new();

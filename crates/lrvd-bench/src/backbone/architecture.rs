@@ -177,7 +177,8 @@ impl Architecture {
             data.kind.goal.answers,
             AnswerSpace::Choice { .. } | AnswerSpace::Questions { .. }
         ) {
-            let (goal, pairs) = (&data.kind.goal, data.pairs());
+            let goal = &data.kind.goal;
+            let pairs = data.pairs();
             let wording = self.wording(given, goal, data.kind.task, pairs)?;
             return Ok(wording.map_or(InputLayout::Segments, InputLayout::Prompt));
         }

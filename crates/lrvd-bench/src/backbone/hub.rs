@@ -555,7 +555,8 @@ impl<'a> Repository<'a> {
     fn complete(&self, file: &mut File, partial: &Path, remote: &Remote) -> Result<()> {
         let length_of =
             |file: &File| Ok::<_, Error>(file.metadata().map_err(cannot("read", partial))?.len());
-        let (size, mut length) = (remote.size, length_of(file)?);
+        let size = remote.size;
+        let mut length = length_of(file)?;
         if length >= size {
             if length == size && length > 0 {
                 return Ok(());

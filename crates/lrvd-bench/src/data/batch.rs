@@ -195,7 +195,9 @@ impl<'a> TokenExamples<'a> {
         labels: usize,
         device: &'a Device,
     ) -> Self {
-        let (smoothing, prefixes, dtype) = (0.0, None, DType::F32);
+        let smoothing = 0.0;
+        let prefixes = None;
+        let dtype = DType::F32;
         let unit = LabelUnit::default();
         let weights = &[];
         Self { examples, pad_id, labels, smoothing, weights, unit, prefixes, device, dtype }
@@ -311,7 +313,8 @@ impl Examples for TokenExamples<'_> {
 
 impl TokenExamples<'_> {
     fn tokens(&self, picked: &[&TokenisedExample], indices: &[usize]) -> Burn<Targets> {
-        let (mut all, mut per_row) = (Vec::new(), Vec::with_capacity(picked.len()));
+        let mut all = Vec::new();
+        let mut per_row = Vec::with_capacity(picked.len());
         for (example, &index) in picked.iter().zip(indices) {
             let Answer::Tokens { ids, .. } = &example.answer else { return Err(mixed(index)) };
             all.extend(ids.iter().map(|&id| i64::from(id)));

@@ -36,7 +36,8 @@ pub(super) fn classes<'a>(
         let hint = if many { "; for numbers to be predicted pass `--regression`" } else { "" };
         bail!("{}: {found} distinct labels, expected 2 to {MOST_CLASSES}{hint}", place());
     }
-    let (mut texts, mut numbers) = (BTreeSet::new(), HashMap::new());
+    let mut texts = BTreeSet::new();
+    let mut numbers = HashMap::new();
     for class in &classes {
         ensure!(texts.insert(class), "label `{class}` is given twice");
         let same = number(class).and_then(|value| numbers.insert(value.to_bits(), class));
@@ -93,7 +94,9 @@ pub(super) fn class_name(cell: &Cell<'_>, names: &[String]) -> Result<String> {
     let Some(number) = cell.value.as_i64() else { return cell.word("label") };
     let name = usize::try_from(number).ok().and_then(|number| names.get(number));
     name.cloned().ok_or_else(|| {
-        let (place, column, count) = (cell.place, &cell.column, names.len());
+        let place = cell.place;
+        let column = &cell.column;
+        let count = names.len();
         match number {
             -1 => anyhow!("{place}, column `{column}`: -1 marks a missing label"),
             _ => anyhow!(
@@ -149,7 +152,8 @@ pub(super) fn unknown_label(place: &Place, column: &str, found: &str, names: &[S
 
 /// A note for every class that is written like an earlier one.
 pub(super) fn alike(file: &Path, columns: &TextColumns, classes: &[String]) -> Vec<String> {
-    let (mut first, mut notes) = (HashMap::new(), Vec::new());
+    let mut first = HashMap::new();
+    let mut notes = Vec::new();
     for class in classes {
         let other = *first.entry(seen(class)).or_insert(class);
         if other != class {
@@ -198,7 +202,8 @@ mod tests {
     #[test]
     fn too_many_labels_are_counted_before_they_are_compared() {
         let labels = (0..200_000).map(|i| format!("{i}.50")).chain(["7.5".to_owned()]).collect();
-        let (file, columns) = (Path::new("prices.csv"), TextColumns::default());
+        let file = Path::new("prices.csv");
+        let columns = TextColumns::default();
         let error =
             classes(file, &columns, std::iter::empty(), Some(labels)).unwrap_err().to_string();
         assert_eq!(

@@ -272,7 +272,8 @@ mod tests {
             let file = dir.path().join(&name);
             std::fs::write(&file, &text).unwrap();
             writeln!(found, "{name} {text:?}").unwrap();
-            let (options, mut unused) = (ReadOptions::default(), Unused::default());
+            let options = ReadOptions::default();
+            let mut unused = Unused::default();
             match read_texts(&file, Some(&columns), true, &options, &mut unused) {
                 Ok(rows) => {
                     unused.notes(false).unwrap().iter().for_each(|note| {

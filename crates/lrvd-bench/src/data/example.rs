@@ -362,7 +362,8 @@ pub(super) fn drawn_by_class<T>(
         first: usize,
     }
     let order = permutation(NoiseKey::new(seed).on_stream(Stream::DATA), rows.len());
-    let (all, count) = (rows.len().max(1), count.min(rows.len()));
+    let all = rows.len().max(1);
+    let count = count.min(rows.len());
     let mut shares: BTreeMap<Option<usize>, Share> = BTreeMap::new();
     for (first, &row) in order.iter().enumerate() {
         let new = || Share { rows: 0, most: 0, drawn: 0, remainder: 0, first };

@@ -23,7 +23,8 @@ pub(super) fn read(
     columns: &TextColumns,
 ) -> Result<(Vec<RawRow>, SourceFile)> {
     rows.read(table, &columns.names_with_id(), |_, number, row| {
-        let (id, place) = (row_id(row, number)?, row.place.clone());
+        let id = row_id(row, number)?;
+        let place = row.place.clone();
         Ok(Example { id, place, input: Input::of(row, columns)?, label: labels(row, columns)? })
     })
 }

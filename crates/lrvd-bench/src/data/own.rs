@@ -232,7 +232,8 @@ impl OwnFiles {
                     }
                     None => answers,
                 };
-                let (name, columns) = (name.to_owned(), Some(columns));
+                let name = name.to_owned();
+                let columns = Some(columns);
                 let kind = Labelled { goal: Goal::new(&name, answers), task: None, columns };
                 let data = Dataset { name, kind, train, validation, validation_split, notes };
                 Ok(Data::Labelled(data))
@@ -296,7 +297,8 @@ fn splits<T>(
             (rows, held, other)
         }
         Validation::Share(share) => {
-            let (all, count) = (rows.len(), (share * rows.len() as f64).round() as usize);
+            let all = rows.len();
+            let count = (share * rows.len() as f64).round() as usize;
             ensure!(
                 0 < count && count < all,
                 "`{}`: {share} of its {all} rows leaves none to train on or none to measure on; pass another \
@@ -372,7 +374,8 @@ impl Decision {
     /// With the options in the order of a model's one question, which must be this one; as it is for a model of any question.
     fn answered_by(mut self, answers: &AnswerSpace) -> Result<Example> {
         if let AnswerSpace::Question { question } = answers {
-            let (place, id) = (&self.place, &self.id);
+            let place = &self.place;
+            let id = &self.id;
             let places = question.places_of_same(&self.input.question);
             let places =
                 places.map_err(|wrong| anyhow!("{place}: question `{id}`, key {wrong}"))?;
@@ -410,12 +413,15 @@ fn decision_rows(
 
 /// The questions of a row, whatever its targets; each has the id `ROW/QUESTION`, of the row's id or number.
 fn decisions(number: usize, row: &table::Row, columns: &TextColumns) -> Result<Vec<Decision<()>>> {
-    let (own, column) = (row_id(row, number)?, columns.questions.as_deref().unwrap_or_default());
+    let own = row_id(row, number)?;
+    let column = columns.questions.as_deref().unwrap_or_default();
     let state = worded(row.find(&[&columns.text])?.value);
     let state = state.map_err(|error| at(row, &columns.text, error))?;
     let found = questions(row.find(&[column])?.value).map_err(|error| at(row, column, error))?;
     let one = |(id, question): (String, Question)| {
-        let (id_of_row, place, state) = (format!("{own}/{id}"), row.place.clone(), state.clone());
+        let id_of_row = format!("{own}/{id}");
+        let place = row.place.clone();
+        let state = state.clone();
         Example { id: id_of_row, place, input: Asked { state, id, question }, label: () }
     };
     Ok(found.into_iter().map(one).collect())
@@ -437,7 +443,8 @@ pub(crate) fn asked(
     let read = move |(number, row): (usize, Result<table::Row>)| -> Vec<Result<Decision<()>>> {
         let of_row = |row: &table::Row| match (&columns.questions, &question) {
             (None, Some(question)) => {
-                let (place, id) = (row.place.clone(), String::new());
+                let place = row.place.clone();
+                let id = String::new();
                 let state = row.text(&[&columns.text])?.to_owned();
                 let input = Asked { state, id, question: question.clone() };
                 Ok(vec![Example { id: row_id(row, number)?, place, input, label: () }])
@@ -481,7 +488,8 @@ fn text_rows(
     let meant = MEANT.into_iter().filter(|key| !rows.drops(key));
     let names: Vec<&str> = columns.names(true).into_iter().chain(meant).chain([ID]).collect();
     rows.read(table, &names, |rows, number, row| {
-        let (id, place) = (row_id(row, number)?, row.place.clone());
+        let id = row_id(row, number)?;
+        let place = row.place.clone();
         let input = content(rows, row, columns, with_completions)?;
         Ok(Example { id, place, input, label: () })
     })
@@ -495,7 +503,8 @@ fn raw_rows(
     let stated = columns.label.as_deref().and_then(|column| table.names_of(column));
     let stated = stated.map(<[String]>::to_vec);
     rows.read(table, &columns.names_with_id(), |_, number, row| {
-        let (id, place) = (row_id(row, number)?, row.place.clone());
+        let id = row_id(row, number)?;
+        let place = row.place.clone();
         let label = columns.label.as_ref().map(|column| {
             let cell = row.find(&[column])?;
             match &stated {
@@ -504,7 +513,8 @@ fn raw_rows(
             }
         });
         let label = label.transpose()?;
-        let (input, label) = (Input::of(row, columns)?, label.unwrap_or_default());
+        let input = Input::of(row, columns)?;
+        let label = label.unwrap_or_default();
         Ok(Example { id, place, input, label })
     })
 }
@@ -580,7 +590,8 @@ fn labelled(
         names.iter().enumerate().map(|(id, class)| (class.as_str(), id)).collect();
     let label = |place: &Place, choices: &[String], found: String| match answers {
         AnswerSpace::Choice { max_options } => {
-            let (n, most) = (choices.len(), *max_options);
+            let n = choices.len();
+            let most = *max_options;
             if !(2..=most).contains(&n) {
                 let column = columns.choices.join(", ");
                 bail!("{place}, column `{column}`: {n} choices where 2 to {most} are expected");
@@ -639,7 +650,8 @@ mod tests {
     #[test]
     fn labels_are_sorted_classes_numbers_or_one_of_the_choices() {
         let cases: Vec<Case> = serde_json::from_str(include_str!("cases/own.json")).unwrap();
-        let (dir, mut found) = (tempfile::tempdir().unwrap(), String::new());
+        let dir = tempfile::tempdir().unwrap();
+        let mut found = String::new();
         for (ending, train, dev, choices, regression) in cases {
             writeln!(found, "{train:?} {dev:?}").unwrap();
             let [train, validation] = [("train", train), ("dev", dev)].map(|(name, text)| {

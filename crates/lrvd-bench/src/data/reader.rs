@@ -164,7 +164,8 @@ impl<'a> TextReader<'a> {
             && form.readout != Readout::Options
             && is_wide(input)
         {
-            let (options, letters) = (input.choices.len(), LETTERS.len());
+            let options = input.choices.len();
+            let letters = LETTERS.len();
             return Err(Kind::Input.mark(match kind {
                 InputForm::Decoder => anyhow!(
                     "a question with {options} options, and the model answers by one of {letters} letters: train it with \
@@ -185,7 +186,8 @@ impl<'a> TextReader<'a> {
             Asked::Words { scored, .. } => (None, scored.clone()),
             _ => (None, None),
         };
-        let (row, answer) = (labelled_row(input, &label), label.into());
+        let row = labelled_row(input, &label);
+        let answer = label.into();
         Ok((TokenisedExample { ids, type_ids, choices, scored, prefix: 0, answer, row }, cut))
     }
 
@@ -272,7 +274,8 @@ impl<'a> TextReader<'a> {
             }
             Asked::Questions { form, kind, own, tokens, .. } => {
                 let own = own.then(|| trimmed(input));
-                let (input, limit) = (own.as_ref().unwrap_or(input), limit.unwrap_or(usize::MAX));
+                let input = own.as_ref().unwrap_or(input);
+                let limit = limit.unwrap_or(usize::MAX);
                 match kind {
                     InputForm::Decoder => self.decoder_ids(*form, tokens, input, limit)?,
                     InputForm::Encoder => self.encoder_ids(*form, input, limit)?,
@@ -350,9 +353,12 @@ impl<'a> TextReader<'a> {
 
     /// The examples of one split, in their order.
     pub fn encode_all(&self, split: SplitName, examples: &[Example]) -> Result<Encoded> {
-        let (mut encoded, mut ids) = (Vec::with_capacity(examples.len()), Vec::new());
-        let (mut places, mut cut) = (Vec::new(), BTreeMap::new());
-        let (mut longest, mut left_out) = (0, 0);
+        let mut encoded = Vec::with_capacity(examples.len());
+        let mut ids = Vec::new();
+        let mut places = Vec::new();
+        let mut cut = BTreeMap::new();
+        let mut longest = 0;
+        let mut left_out = 0;
         for Example { id, place, input, label } in examples {
             if self.leaves_out(input) {
                 left_out += 1;
@@ -381,7 +387,9 @@ impl<'a> TextReader<'a> {
     /// Remarks for a reader of the results on examples from `from`, one sentence each; they are of a training or of a
     /// command that reads data.
     pub(crate) fn notes(&self, encoded: &Encoded, from: &str, is_trained: bool) -> Vec<String> {
-        let (rows, length, longest) = (encoded.examples.len(), self.max_length, encoded.longest);
+        let rows = encoded.examples.len();
+        let length = self.max_length;
+        let longest = encoded.longest;
         let note = |(&cut, count): (&Cut, &usize)| {
             let (what, lost) = match &self.asked {
                 Asked::Segments => ("rows", "the end of a text"),
@@ -576,7 +584,8 @@ fn fitted(
         return Ok((ids, Cut::Choices));
     }
     let found = choices(0)?.len() + special;
-    let (max_length, item) = (limit + special, head(input.text.trim(), NAME));
+    let max_length = limit + special;
+    let item = head(input.text.trim(), NAME);
     Err(Kind::Input.mark(anyhow!(
         "item `{item}`: the prompt takes {found} tokens without what may be cut, but the limit is {max_length}"
     )))

@@ -146,7 +146,8 @@ pub(super) fn longest<E>(
     if best.len() > limit {
         return Ok(None);
     }
-    let (mut fits, mut too_long) = (0, length.max(1));
+    let mut fits = 0;
+    let mut too_long = length.max(1);
     while too_long - fits > 1 {
         let middle = usize::midpoint(fits, too_long);
         let ids = encode(middle)?;

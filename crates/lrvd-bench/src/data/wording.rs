@@ -340,7 +340,8 @@ mod tests {
         let none = WordingSettings::default();
         let mut found = String::new();
         for task in Task::glue() {
-            let (goal, pairs) = (task.goal(), task.is_pair());
+            let goal = task.goal();
+            let pairs = task.is_pair();
             let wording = Wording::resolve(&none, &goal, Some(task), pairs).unwrap();
             let prompt = wording.prompt(" fine . ", Some("b"), 2);
             writeln!(found, "{task}: {}\n    {prompt:?}", wording.describe()).unwrap();

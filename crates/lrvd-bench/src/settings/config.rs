@@ -27,7 +27,7 @@ use crate::error::Result;
 /// Most draws that an answer is averaged over. The error of the average falls by their square root, and all of them are kept
 /// until it is taken.
 pub const MAX_DRAWS: usize = 10_000;
-/// What counts of steps and rows may be.
+/// Range of counts of steps and rows.
 const COUNT: std::ops::RangeInclusive<usize> = 1..=1_000_000_000;
 /// Steps of the published GLUE command, which prunes every 2000 and masks every 200 of them.
 const STEPS: usize = 9999;
@@ -39,7 +39,7 @@ pub fn holdout_share(rows: usize) -> f64 {
     0.1_f64.min(5000.0 / rows.max(1) as f64)
 }
 
-/// How the posterior is sampled in training.
+/// Sampling of the posterior in training.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum TrainingScheme {
@@ -99,7 +99,7 @@ impl PredictionDraws {
     }
 }
 
-/// How the frozen base is stored. Adapters, posteriors and optimiser state are in single precision.
+/// Storage of the frozen base. Adapters, posteriors and optimiser state are in single precision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum BasePrecision {
@@ -139,7 +139,7 @@ impl BasePrecision {
     }
 }
 
-/// Whether the pooler of the head is trained.
+/// Training of the head's pooler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum PoolerMode {
@@ -149,7 +149,7 @@ pub enum PoolerMode {
     Frozen,
 }
 
-/// Which checkpoint the headline table reports; both are always recorded.
+/// Checkpoint that the headline table reports; both are always recorded.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
@@ -227,10 +227,10 @@ settings! {
         refine: f64 = 0.1, in 0.0..=1.0;
         /// Peak learning rates of the refinement as a share of those of the whole model.
         rate: f64 = 0.1, in 0.0..=1e3;
-        /// What the noise of a draw may cost, nats a row, of numbers a share of the variance of their labels: the weight of the
+        /// Most that the noise of a draw may cost, nats a row, of numbers a share of the variance of their labels: the weight of the
         /// divergence in the refinement follows from it.
         noise: f64 = 0.01, in 0.0..=1e6;
-        /// What the noise starts the refinement with: `ln` of its energy over that of the mean, the same for every rank.
+        /// Noise at the start of the refinement: `ln` of its energy over that of the mean, the same for every rank.
         log_alpha: f64 = -4.0, in -20.0..=0.0;
     }
 }
@@ -326,9 +326,9 @@ settings! {
         evaluation_batch_size: usize = 128, in COUNT;
         /// Longest encoded input.
         max_length: usize = 128, in 8..=65_536;
-        /// How the frozen base is stored.
+        /// Storage of the frozen base.
         base_precision: BasePrecision = BasePrecision::F32;
-        /// Whether the backward pass computes the activations of each layer again: less memory, one more forward pass.
+        /// `true` if the backward pass computes the activations of each layer again: less memory, one more forward pass.
         gradient_checkpointing: bool = false;
         /// Share of the steps with a rising rate.
         warmup_ratio: f64 = WARMUP, in 0.0..=1.0;
@@ -343,16 +343,16 @@ settings! {
         adalora: AdaLoraSettings = AdaLoraSettings::default();
         /// Settings of further methods by their key.
         methods: MethodSettings = MethodSettings::of_glue();
-        /// What the head reads: the first token of an encoder through the pooler (`first`) or as it is (`first-token`), the mean over
+        /// Input of the head: the first token of an encoder through the pooler (`first`) or as it is (`first-token`), the mean over
         /// all its tokens, that mean through the pooler of a ModernBERT, or the last token of a language model, which answers in words
         /// with any other value.
         pooling: Pooling = Pooling::First;
-        /// Whether the classifier of the base is kept in place of a new one, its rows in the order of the data's classes, which
+        /// `true` if the classifier of the base is kept in place of a new one, its rows in the order of the data's classes, which
         /// must have the same names.
         keep_head: bool = false;
         /// The pooler.
         pooler: PoolerMode = PoolerMode::Trained;
-        /// Whether the backbone's dropout is on in training.
+        /// `true` if the backbone's dropout is on in training.
         backbone_dropout: bool = true;
         /// Share of a training target that is spread evenly over all classes, or over all choices of a question.
         label_smoothing: f64 = 0.0, in 0.0..1.0;
@@ -373,14 +373,14 @@ settings! {
         draws: Vec<usize> = vec![10], in 1..=MAX_DRAWS;
         /// Kind of the draws.
         prediction_draws: PredictionDraws = PredictionDraws::Weights;
-        /// How the draws are made, and which answers need none.
+        /// Policy of the draws: memory of a pass, pairs of opposite noise, answers that need none.
         prediction: DrawPolicy = DrawPolicy::default();
         /// Checkpoint of the headline table, which `lrvd train` keeps: there by default the best one, where the validation rows
         /// fit nothing else, the method changes no ranks, and the length is a number of `epochs`.
         checkpoint: CheckpointChoice = CheckpointChoice::Last;
         /// Order of the training examples.
         bucketing: Bucketing = Bucketing::Shuffled;
-        /// What happens to the examples that do not fill a batch.
+        /// Treatment of the examples that do not fill a batch.
         last_batch: LastBatch = LastBatch::Keep;
         /// Prompts of the reasoning sets.
         prompt: PromptSet = PromptSet::Clean;
@@ -549,7 +549,7 @@ impl Config {
         }
     }
 
-    /// What the loop needs to know of a run with `seed`.
+    /// Settings of the loop in a run with `seed`.
     pub fn training(&self, seed: u64) -> TrainConfig {
         let Self { learning_rate, head_learning_rate, .. } = *self;
         let rates = |learning_rate, weight_decay| GroupRates { learning_rate, weight_decay };

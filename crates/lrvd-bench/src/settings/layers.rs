@@ -62,7 +62,7 @@ impl Origin {
     }
 }
 
-/// What a settings file says that it is for.
+/// Key by which a settings file names its training.
 pub(super) const TASK: &str = "task";
 
 /// Settings that are being put together: a document of all of them, over which each layer writes its own. They are read and
@@ -113,7 +113,8 @@ impl Layers {
     pub fn assign(&mut self, assignment: &str) -> Result<()> {
         let bad = || anyhow!("`{assignment}` is not of the form `key=value`");
         let (key, text) = assignment.split_once('=').ok_or_else(bad)?;
-        let (key, text) = (key.trim(), text.trim());
+        let key = key.trim();
+        let text = text.trim();
         if key.is_empty() {
             return Err(bad());
         }
@@ -227,7 +228,7 @@ impl Layers {
 }
 
 impl Config {
-    /// What is otherwise in `self` than in `base`: key, value there, value here.
+    /// Settings that differ from those in `base`: key, value there, value here.
     pub fn changes(&self, base: &Self) -> Result<Vec<(String, Value, Value)>> {
         let mut changes = Vec::new();
         differing("", &base.document()?, &self.document()?, &mut changes);
@@ -251,7 +252,7 @@ fn differing(key: &str, from: &Value, to: &Value, found: &mut Vec<(String, Value
     }
 }
 
-/// Whether every number in `value` is finite: JSON has no others, and neither have settings.
+/// `true` if every number in `value` is finite: JSON has no others, and neither have settings.
 fn is_finite(value: &toml::Value) -> bool {
     match value {
         toml::Value::Float(number) => number.is_finite(),
@@ -360,7 +361,8 @@ mod tests {
             std::fs::write(&file, &text).unwrap();
             let read = Layers::new(training, None, Some(&file)).and_then(|mut layers| {
                 layers.assign(&assignment)?;
-                let (training, config) = (layers.training, layers.finish()?);
+                let training = layers.training;
+                let config = layers.finish()?;
                 let preset = Preset::named(&config.preset)?;
                 let base = Layers::new(Some(training), Some(preset), None)?.finish()?;
                 let changes: Vec<String> = config

@@ -51,7 +51,7 @@ settings! {
 }
 
 impl MethodSettings {
-    /// What published commands for GLUE change about those for a language model.
+    /// Settings of published commands for GLUE, where those for a language model are the defaults.
     pub(super) fn of_glue() -> Self {
         let mut methods = Self::default();
         methods.blob.kl_learning_rate = 0.002;
@@ -66,7 +66,7 @@ settings! {
         /// Decoupled decay of the factors; without one, the decay that takes a factor without a gradient to `1/e` within
         /// the run. The published 1e-5 leaves all but some millionths. Unused with `l2_in_loss`.
         weight_decay: Option<f64> = None, in 0.0..=1e6;
-        /// Whether the prior is in the loss instead.
+        /// `true` if the prior is in the loss instead.
         l2_in_loss: bool = false;
         /// Precision of the prior; used with `l2_in_loss`.
         precision: f64 = 1.0, in 0.0..=1e12;
@@ -112,7 +112,7 @@ settings! {
     pub struct ArdSettings {
         /// One scale per rank for A and B, or separate ones.
         scales: ArdScales = ArdScales::default();
-        /// How the scales come about: in closed form (`empirical-bayes`), or by an inverse-gamma law.
+        /// Origin of the scales: in closed form (`empirical-bayes`), or by an inverse-gamma law.
         hyper: ArdHyper = ArdHyper::default(), in positive_to(1e6);
     }
 }
@@ -183,7 +183,7 @@ settings! {
 }
 
 impl BbbSettings {
-    /// How far ρ is from that of the prior's width: `|ln(e^σ_p − 1) − ρ_0|`.
+    /// Distance of ρ from that of the prior's width: `|ln(e^σ_p − 1) − ρ_0|`.
     ///
     /// A scale mixture is as wide as the wider of its parts that it has.
     pub(crate) fn distance(&self) -> f64 {
@@ -199,7 +199,7 @@ impl BbbSettings {
     }
 }
 
-/// Which optimiser follows the likelihood's gradient of the noise parameters.
+/// Optimiser that follows the likelihood's gradient of the noise parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Optimizers {
@@ -221,14 +221,14 @@ settings! {
         kl_learning_rate: f64 = 0.01, in 0.0..=1e6;
         /// Dataset rescaling of the KL's cycle; without one a cycle is an epoch.
         gamma: Option<f64> = Some(GAMMA), in POSITIVE;
-        /// Which optimiser follows what.
+        /// Optimiser that follows the likelihood's gradient of the noise parameters.
         optimizers: Optimizers = Optimizers::Two;
         /// Rate of G as a multiple of the means', where AdamW moves it.
         noise_rate_factor: f64 = 1.0, in 0.0..=1e4;
     }
 }
 
-/// Which way round the divergence is.
+/// Direction of the divergence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum KlDirection {
@@ -244,13 +244,13 @@ settings! {
     pub struct ScalaBlSettings {
         /// Upper end of the initialisation of the scales' deviations, `U(ε/√2, ε)`.
         epsilon: f64 = 0.05, in positive_to(1.0);
-        /// Which way round the divergence is.
+        /// Direction of the divergence.
         kl_direction: KlDirection = KlDirection::Coded;
         /// Rate of the second optimiser; without one, that of the direction: 0.1 for `coded`, 1 for `standard`.
         kl_learning_rate: Option<f64> = None, in 0.0..=1e6;
         /// Dataset rescaling of the KL's cycle; without one a cycle is an epoch.
         gamma: Option<f64> = Some(GAMMA), in POSITIVE;
-        /// Which optimiser follows what.
+        /// Optimiser that follows the likelihood's gradient of the noise parameters.
         optimizers: Optimizers = Optimizers::Bayesadapt;
         /// Rate of the scales' deviations as a multiple of the means', where AdamW moves them.
         noise_rate_factor: f64 = 1.0, in 0.0..=1e4;
@@ -274,17 +274,17 @@ settings! {
     }
 }
 
-/// Whose LoRA matrices are random.
+/// Layers whose LoRA matrices are random.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum LaplaceLayers {
-    /// Those of every adapted layer.
+    /// Every adapted layer.
     All,
-    /// Those of the adapted layer nearest to the output.
+    /// The adapted layer nearest to the output.
     Last,
 }
 
-/// What chooses the prior precision.
+/// Criterion that chooses the prior precision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum LaplacePrior {
@@ -310,7 +310,7 @@ pub enum LaplacePredictive {
 settings! {
     /// Settings of Laplace-LoRA.
     pub struct LaplaceSettings {
-        /// Whose LoRA matrices are random.
+        /// Layers whose LoRA matrices are random.
         layers: LaplaceLayers = LaplaceLayers::All;
         /// Divisor of the inputs' factor; `examples` is the published code's.
         normalisation: InputNormalisation = InputNormalisation::Tokens;
@@ -320,7 +320,7 @@ settings! {
         low_rank: usize = LOW_RANK, in 1..=1000;
         /// Width from which a factor counts as wide.
         low_rank_from: usize = LOW_RANK_FROM, in 1..;
-        /// What chooses the prior precision `δ`.
+        /// Criterion that chooses the prior precision `δ`.
         prior: LaplacePrior = LaplacePrior::Marginal;
         /// `marginal`: where `δ` starts.
         prior_start: f64 = EvidenceOptions::default().start, in POSITIVE;
@@ -378,13 +378,13 @@ settings! {
     }
 }
 
-/// What must not change.
+/// Quantity that the noise must not change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum TfbCriterion {
     /// Relative change of the mean negative log-likelihood.
     Nll,
-    /// The same, divided by the number of examples.
+    /// Relative change, divided by the number of examples.
     NllPerAnchor,
     /// Share of examples with another answer.
     Flipped,
@@ -393,7 +393,7 @@ pub enum TfbCriterion {
 settings! {
     /// Settings of TFB.
     pub struct TfbSettings {
-        /// Where `σ_q` is looked for.
+        /// Range in which `σ_q` is looked for.
         range: (f64, f64) = RANGE, in 0.0..=100.0;
         /// Bisections.
         iterations: u32 = ITERATIONS, in 1..=100;
@@ -401,11 +401,11 @@ settings! {
         anchors: usize = ANCHORS, in 1..;
         /// Draws whose probabilities are averaged.
         samples: usize = 10, in 1..=10_000;
-        /// What must not change.
+        /// Quantity that the noise must not change.
         criterion: TfbCriterion = TfbCriterion::NllPerAnchor;
-        /// By how much; the publication takes 0.01 with `flipped`.
+        /// Most that it may change; the publication takes 0.01 with `flipped`.
         tolerance: f64 = TOLERANCE, in 0.0..;
-        /// Which level is the answer.
+        /// Level that is the answer.
         answer: SearchAnswer = SearchAnswer::LastAdmissible;
     }
 }

@@ -18,12 +18,12 @@ pub enum Preset {
     /// Trained whole, cut by held-out rows and refined with sampling and the exact KL; last checkpoint.
     #[default]
     Default,
-    /// The same at the published KL weight, pruned at the published steps.
+    /// Published KL weight, pruned at the published steps; otherwise as `default`.
     ConstantWeight,
     /// The paper's text read literally. Its noise parameters cannot reach the threshold within the
     /// published steps, so it prunes nothing; kept as a documented test case.
     PaperGlue,
-    /// What the authors' public script executes, quirks included.
+    /// Behaviour of the authors' public script, quirks included.
     AuthorGlue,
     /// The paper's text on the reasoning sets; what it leaves open is as in `default`.
     PaperReasoning,
@@ -64,7 +64,7 @@ impl Preset {
     }
 }
 
-/// What `lrvd train` makes of the data with these settings.
+/// Kind of model that `lrvd train` makes of the data with these settings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Training {
@@ -121,7 +121,7 @@ pub enum KlWeight {
 pub enum TargetModules {
     /// All but the output layer of a language model, as PEFT reads this word.
     AllLinear,
-    /// Those whose path ends in one of the names.
+    /// Layers whose path ends in one of the names.
     #[serde(untagged)]
     Names(Vec<String>),
 }
@@ -180,20 +180,20 @@ impl fmt::Display for PromptSet {
 }
 
 settings! {
-    /// How a language model is asked, in place of what is usual for the task; an encoder has no use for it.
+    /// Question to a language model, in place of the usual one of the task; an encoder has no use for it.
     #[derive(Eq)]
     pub struct WordingSettings {
-        /// What is read: `{text}` and, for pairs, `{pair}` stand for the texts, `\n` for a line break.
+        /// Prompt: `{text}` and, for pairs, `{pair}` stand for the texts, `\n` for a line break.
         template: Option<String> = None;
         /// The word that stands for each class, in class order; each follows the prompt after one space.
         answers: Option<Vec<String>> = None;
-        /// Where the answer to a question with options is read; `options` if none is given.
+        /// Place at which the answer to a question with options is read; `options` if none is given.
         readout: Option<Readout> = None;
     }
 }
 
 impl WordingSettings {
-    /// Whether the task's own wording is left as it is.
+    /// `true` if the task's own wording is left as it is.
     pub fn is_default(&self) -> bool {
         *self == Self::default()
     }

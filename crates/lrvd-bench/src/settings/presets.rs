@@ -131,7 +131,7 @@ impl Layers {
     }
 }
 
-/// What the file names as `key`, if anything.
+/// Value of `key` in the file, if there is one.
 fn take<T>(
     table: &mut toml::Table,
     key: &str,
@@ -163,7 +163,7 @@ mod tests {
         assert!(used.into_iter().eq(tables.keys()));
     }
 
-    /// What the published shares of a run come to in its steps.
+    /// The published shares of a run, in its steps.
     #[test]
     fn ranks_are_pruned_at_the_published_steps() {
         for (preset, expected) in [

@@ -37,7 +37,7 @@ pub trait ModelFacts {
     fn question_length(&self) -> usize;
     /// Input of the head.
     fn pooling(&self) -> Pooling;
-    /// How its base is stored, in place of `set` if it cannot be stored so.
+    /// Storage of its base, in place of `set` if it cannot be stored so.
     fn base_precision(&self, set: BasePrecision) -> BasePrecision;
     /// Names in this model of the layers that `targets` name in another kind of model.
     fn target_modules(&self, targets: &TargetModules) -> TargetModules;

@@ -11,10 +11,10 @@ use super::resolve::{FOLLOWING, Facts};
 use super::table::{Field, Setting as _, section};
 use crate::error::Result;
 
-/// What only a settings file says.
+/// The setting that only a file has.
 const FOR: Field = Field::new::<Training>(
     TASK,
-    "What `lrvd train` makes of the data with these settings.",
+    "Kind of model that `lrvd train` makes of the data with these settings.",
     || None,
 );
 
@@ -46,7 +46,7 @@ pub fn schema() -> Result<Value> {
     Ok(schema)
 }
 
-/// What is set most often, in the order of a file: plain settings first, then those of sections.
+/// Settings that are set most often, in the order of a file: plain settings first, then those of sections.
 const COMMON: &str = include_str!("common.txt");
 /// Settings of ranks that are cut at a constant KL weight. `rank_search` has those of the cut by held-out rows.
 const AT_CONSTANT_WEIGHT: [&str; 3] = ["prune.log_alpha_threshold", "prune.start", "prune.every"];

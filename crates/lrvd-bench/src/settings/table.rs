@@ -147,7 +147,7 @@ impl<T: Setting> Setting for Vec<T> {
 pub(super) struct Field {
     pub key: &'static str,
     doc: &'static str,
-    /// What its numbers may be.
+    /// Range of its numbers.
     pub range: fn() -> Option<Range>,
     /// Settings of a section. A table of a settings file is read setting by setting into a section: what it leaves out stays
     /// as it was. Elsewhere a table is one value.
@@ -227,7 +227,7 @@ pub(super) const fn positive_to(high: f64) -> (Bound<f64>, Bound<f64>) {
     (Bound::Excluded(0.0), Bound::Included(high))
 }
 
-/// What a number may be.
+/// Range of a number.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Range(Bound<f64>, Bound<f64>);
 

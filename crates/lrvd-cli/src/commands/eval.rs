@@ -366,7 +366,7 @@ pub(super) fn labelled(
     Ok((classifier, name, rows))
 }
 
-/// How the labelled rows of a user's file are read.
+/// Columns and options by which the labelled rows of a user's file are read.
 pub(super) struct OwnRows<'a> {
     pub(super) columns: &'a InputColumns,
     pub(super) label: Option<&'a String>,

@@ -70,7 +70,7 @@ pub(crate) struct ExportArguments {
     pub(crate) tolerance: f64,
 }
 
-/// What was written, as JSON and as text.
+/// Files that were written, as JSON and as text.
 type Written = (Value, Vec<String>);
 
 /// Writes the folder and says what a reader of it must be able to do.

@@ -185,7 +185,7 @@ fn sets(
     Ok(Some(found))
 }
 
-/// How inputs are answered window by window: a long input needs little memory.
+/// Inputs that are answered window by window: a long input needs little memory.
 pub(super) struct Windows<'a> {
     pub(super) classifier: &'a SavedClassifier,
     pub(super) draws: usize,

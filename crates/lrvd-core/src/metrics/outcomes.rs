@@ -1,6 +1,6 @@
 //! Counts of a class, and its precision, recall and F1.
 
-/// How often a class is given, there, and both, over rows.
+/// Rows in which a class is given, is there, and both.
 ///
 /// ```text
 /// precision = TP / (TP + FP) = hits / given

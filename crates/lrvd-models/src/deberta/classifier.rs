@@ -40,7 +40,7 @@ use crate::source::{Loaded, Precision, WeightSource, check_depth};
 pub struct DebertaClassifier {
     /// The encoder.
     pub encoder: DebertaEncoder,
-    /// Where the pooling [has one](Pooling::has_pooler).
+    /// The pooler, if the pooling [has one](Pooling::has_pooler).
     pooler: Option<Named<AdaptedLinear>>,
     pooler_norm: Option<LayerNorm>,
     #[module(skip)]

@@ -133,7 +133,7 @@ impl Pooling {
         }
     }
 
-    /// What the head reads, in words.
+    /// Input of the head, in words.
     pub fn describe(self) -> &'static str {
         match self {
             Self::First => "the first token through a pooler",

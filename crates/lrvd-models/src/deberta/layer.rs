@@ -60,7 +60,7 @@ impl ResidualOutput {
     }
 }
 
-/// What the layers read beside the hidden state of a batch.
+/// Inputs of the layers beside the hidden state of a batch.
 #[derive(Clone)]
 pub(super) struct Surroundings {
     /// 1 for tokens, 0 for padding, `[batch, tokens]`.

@@ -128,7 +128,8 @@ fn a_users_question_is_the_same_for_both_kinds_of_model_and_loses_its_passage_fi
         (STORIES, Decoder, 2, 160, Some(long.as_str())),
         (STORIES, Decoder, 2, 20, None),
     ] {
-        let (tokenizer, form) = (tokenizer(folder), QuestionForm::own(Readout::Letters));
+        let tokenizer = tokenizer(folder);
+        let form = QuestionForm::own(Readout::Letters);
         let own = |length| {
             TextReader::questions(&tokenizer, kind, form, &LETTERS[..letters], true, length)
         };
@@ -138,7 +139,9 @@ fn a_users_question_is_the_same_for_both_kinds_of_model_and_loses_its_passage_fi
         writeln!(found, "{kind:?} {max_length}: {whole} tokens before it is cut\n{read}").unwrap();
     }
     // A saved question is that of its task.
-    let (tokenizer, task, asked) = (tokenizer(STORIES), Task::WgS, asked(None));
+    let tokenizer = tokenizer(STORIES);
+    let task = Task::WgS;
+    let asked = asked(None);
     for prompt in PromptSet::ALL {
         let form = QuestionForm::of(task, prompt).unwrap();
         let own =
@@ -199,7 +202,8 @@ fn options_are_scored_by_their_texts_if_their_tokens_tell_them_apart() {
     );
     // Of few options the same, behind the same prompt.
     let (few, _) = asked(names(2)).unwrap();
-    let (few_scored, all) = (few.scored.unwrap(), asked(names(30)).unwrap().0);
+    let few_scored = few.scored.unwrap();
+    let all = asked(names(30)).unwrap().0;
     assert_eq!((few.ids, &few_scored[..]), (all.ids, &all.scored.unwrap()[..2]));
     assert!(options.answers.is_empty());
     // Letters are for 26 at most.
@@ -249,7 +253,8 @@ fn prompts_and_answers_are_single_tokens_and_texts_are_cut_the_longer_one_first(
 /// The work for a text is that for the part that can be read, and that part is the one of the whole text.
 #[test]
 fn a_text_far_beyond_the_limit_is_not_encoded_whole() {
-    let (read, most) = (std::cell::Cell::new(0), 900_000);
+    let read = std::cell::Cell::new(0);
+    let most = 900_000;
     // A token for every four characters.
     let encode = |characters: usize| {
         read.set(read.get() + characters);

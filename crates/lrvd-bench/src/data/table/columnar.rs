@@ -48,7 +48,8 @@ impl Columnar {
         let classes = stated.map(|text| class_labels(text)).next().unwrap_or_default();
         let schema = metadata.schema_descr().root_schema();
         let names = schema.get_fields().iter().map(|field| field.name().to_owned()).collect();
-        let (file, reader) = (Arc::clone(file), Some(reader));
+        let file = Arc::clone(file);
+        let reader = Some(reader);
         Ok(Self { file, names, reader, kept: Vec::new(), rows: None, number: 0, classes })
     }
 }
@@ -66,7 +67,8 @@ impl Source for Columnar {
     fn select(&mut self, columns: &[&str]) -> Result<()> {
         let file = &self.file;
         let Some(reader) = self.reader.take() else { return Ok(()) };
-        let (names, schema) = (&self.names, reader.metadata().file_metadata());
+        let names = &self.names;
+        let schema = reader.metadata().file_metadata();
         let schema = schema.schema_descr().root_schema_ptr();
         let fields = schema.get_fields();
         // An id that cannot be read is none.
@@ -83,7 +85,8 @@ impl Source for Columnar {
         );
         for &column in &kept {
             if let Some(found) = unreadable(&fields[column]) {
-                let (file, column) = (file.display(), &names[column]);
+                let file = file.display();
+                let column = &names[column];
                 bail!(
                     "`{file}`, column `{column}`: {found} where a text, a number or a truth value is expected"
                 );

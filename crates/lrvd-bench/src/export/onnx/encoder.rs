@@ -150,7 +150,8 @@ fn first_token(graph: &mut Graph<'_>, hidden: &Value) -> Value {
 
 /// `Σ_t mask_t · h_t / Σ_t mask_t`.
 fn mean(graph: &mut Graph<'_>, hidden: &Value, inputs: &Inputs) -> Value {
-    let (axis, keep) = (graph.ints(&[1], &[1]), || Setting::Int("keepdims", 0));
+    let axis = graph.ints(&[1], &[1]);
+    let keep = || Setting::Int("keepdims", 0);
     let column = inputs.column(graph);
     let kept = graph.op("Mul", &[hidden, &column], []);
     let sum = graph.op("ReduceSum", &[&kept, &axis], [keep()]);
@@ -227,7 +228,8 @@ fn deberta(graph: &mut Graph<'_>, config: &DebertaConfig, inputs: &Inputs) -> Re
 
 fn embeddings(graph: &mut Graph<'_>, config: &DebertaConfig, inputs: &Inputs) -> Result<Value> {
     let path = format!("{}.embeddings", config.family.prefix());
-    let (width, d) = (config.embedding_size, config.hidden_size);
+    let width = config.embedding_size;
+    let d = config.hidden_size;
     let table = |graph: &mut Graph<'_>, name: &str, rows: usize| {
         graph.weight(&format!("{path}.{name}.weight"), &[rows, width])
     };
@@ -242,7 +244,8 @@ fn embeddings(graph: &mut Graph<'_>, config: &DebertaConfig, inputs: &Inputs) ->
                 graph.op("Range", &[&start, &length, &step], [])
             }
             Some(pad) => {
-                let (pad, axis) = (graph.ints(&[], &[pad as i64]), graph.ints(&[], &[1]));
+                let pad = graph.ints(&[], &[pad as i64]);
+                let axis = graph.ints(&[], &[1]);
                 let is_padding = graph.op("Equal", &[&inputs.ids, &pad], []);
                 let real = graph.op("Not", &[&is_padding], []);
                 let to = Setting::Int("to", DataType::Int64 as i64);
@@ -283,7 +286,8 @@ fn positions(
     layout: RelativePositions,
     inputs: &Inputs,
 ) -> Result<Positions> {
-    let (d, rows) = (config.hidden_size, 2 * layout.span());
+    let d = config.hidden_size;
+    let rows = 2 * layout.span();
     let mut table = graph.weight(&format!("{stack}.rel_embeddings.weight"), &[rows, d])?;
     if config.norm_rel_ebd {
         let path = format!("{stack}.LayerNorm");
@@ -364,7 +368,8 @@ fn encoder_layer(
     x: &Value,
     scores: &Scores,
 ) -> Result<Value> {
-    let (d, wide) = (config.hidden_size, config.intermediate_size);
+    let d = config.hidden_size;
+    let wide = config.intermediate_size;
     let [.., attended, intermediate, output] = config.family.spec().layers;
     let [first, second] = config.family.spec().norms;
     let context = attention(graph, config, path, x, scores)?;
@@ -386,7 +391,8 @@ fn attention(
     x: &Value,
     scores: &Scores,
 ) -> Result<Value> {
-    let (d, heads) = (config.hidden_size, config.num_attention_heads);
+    let d = config.hidden_size;
+    let heads = config.num_attention_heads;
     let width = d / heads;
     let [query, key, value, ..] =
         config.family.spec().layers.map(|layer| format!("{path}.{layer}"));
@@ -444,7 +450,8 @@ fn position_columns(
     path: &str,
     positions: &Positions,
 ) -> Result<Value> {
-    let (d, heads) = (config.hidden_size, config.num_attention_heads);
+    let d = config.hidden_size;
+    let heads = config.num_attention_heads;
     let all = graph.linear(&positions.table, path, [d, d], true)?;
     let split = [positions.rows, heads, d / heads].map(|length| length as i64);
     let split = graph.ints(&[3], &split);
@@ -484,7 +491,8 @@ fn convolution(
 
 /// The last hidden state of a ModernBERT, `[batch, sequence, hidden]`.
 fn modern(graph: &mut Graph<'_>, config: &DebertaConfig, inputs: &Inputs) -> Result<Value> {
-    let (d, epsilon) = (config.hidden_size, config.layer_norm_eps);
+    let d = config.hidden_size;
+    let epsilon = config.layer_norm_eps;
     let prefix = config.family.prefix();
     let words = format!("{prefix}.embeddings.tok_embeddings.weight");
     let words = graph.weight(&words, &[config.vocab_size, d])?;
@@ -573,7 +581,9 @@ fn modern_layer(
     x: &Value,
     scores: &ModernScores,
 ) -> Result<Value> {
-    let (d, wide, epsilon) = (config.hidden_size, config.intermediate_size, config.layer_norm_eps);
+    let d = config.hidden_size;
+    let wide = config.intermediate_size;
+    let epsilon = config.layer_norm_eps;
     let heads = config.num_attention_heads;
     let width = d / heads;
     let normed = match layer {

@@ -385,7 +385,8 @@ fn gather(x: &Array, rows: &Array, axis: usize) -> Result<Array> {
 /// Sums over an axis, which disappears.
 fn sum(x: &Array, axis: usize) -> Result<Array> {
     let (before, after) = (&x.shape[..axis], &x.shape[axis + 1..]);
-    let (length, inner) = (x.shape[axis], after.iter().product::<usize>());
+    let length = x.shape[axis];
+    let inner = after.iter().product::<usize>();
     let mut sums = vec![0.0_f32; before.iter().product::<usize>() * inner];
     for (at, value) in x.floats()?.iter().enumerate() {
         sums[at / (length * inner) * inner + at % inner] += value;

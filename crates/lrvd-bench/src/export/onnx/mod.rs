@@ -242,7 +242,8 @@ impl OnnxFile {
             if matches!(own.content, Content::Constant(_)) {
                 continue;
             }
-            let (at, length) = (offset.to_string(), head.bytes.to_string());
+            let at = offset.to_string();
+            let length = head.bytes.to_string();
             let place = [("location", DATA_FILE.to_owned()), ("offset", at), ("length", length)];
             let entry = |(key, value): (&str, String)| StringStringEntryProto {
                 key: key.to_owned(),

@@ -23,7 +23,7 @@ pub struct LayerAttention {
     pub window: Option<usize>,
 }
 
-/// What only the `config.json` of a ModernBERT has.
+/// Settings that only the `config.json` of a ModernBERT has.
 pub(super) struct ModernSettings {
     /// Attention of global layers, and of the others.
     kinds: [LayerAttention; 2],

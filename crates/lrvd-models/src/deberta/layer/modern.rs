@@ -100,7 +100,7 @@ impl ModernLayer {
         x + out
     }
 
-    /// What the heads mix, before the output projection.
+    /// Mixture of the heads, before the output projection.
     fn attend(&self, x: Tensor<3>, around: &Surroundings, pass: &Pass) -> Tensor<3> {
         let qkv = self.qkv.forward_with(x, pass);
         let [batch, tokens, all] = qkv.dims();
