@@ -113,9 +113,8 @@ impl TextColumns {
         let several = self.choices.iter().chain(&self.questions);
         let choices = several.map(|column| (Some(column), "choice-columns"));
         let labels = self.labels.iter().map(|column| (Some(column), "label-columns"));
-        let is_absent = |column: &String| {
-            !names.iter().any(|name| name == column || leads_to(name, column))
-        };
+        let is_absent =
+            |column: &String| !names.iter().any(|name| name == column || leads_to(name, column));
         match single
             .into_iter()
             .chain(choices)

@@ -381,8 +381,8 @@ fn rare(report: &Value) -> Option<String> {
 /// A note on rows that are longer than the model reads them.
 fn cut(report: &Value) -> Option<String> {
     let splits = report["splits"].as_array()?;
-    let [cut, rows] =
-        ["truncated", "rows"].map(|key| splits.iter().filter_map(|split| split[key].as_u64()).sum::<u64>());
+    let [cut, rows] = ["truncated", "rows"]
+        .map(|key| splits.iter().filter_map(|split| split[key].as_u64()).sum::<u64>());
     let longest = splits.iter().filter_map(|split| split["tokens"]["most"].as_u64()).max()?;
     (cut > 0).then(|| {
         format!(
