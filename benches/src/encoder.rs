@@ -17,6 +17,7 @@ use lrvd_core::noise::{NoiseKey, fill_normal};
 use serde_json::Value;
 
 use crate::model::Architecture;
+use crate::operations::{Operations, Reading};
 use crate::trainer::{LEARNING_RATE, LORA_ALPHA, Method, equal_rates, trainable};
 
 /// The layers with an adapter.
@@ -243,6 +244,16 @@ impl EncoderTrainer {
         match self {
             Self::Ours(Ours { model, .. }) => trainable(model),
             Self::Burns(Burns { model, .. }) => trainable(model),
+        }
+    }
+
+    /// Operations of a step of our side.
+    pub fn operations(&self, rows: usize, tokens: usize) -> Option<Operations> {
+        match self {
+            Self::Ours(Ours { model, .. }) => {
+                Some(Operations::of(model, Reading::plain(rows, tokens)))
+            }
+            Self::Burns(_) => None,
         }
     }
 

@@ -52,9 +52,14 @@ impl Generation {
         Ok(())
     }
 
+    /// Bytes that continuing every prompt reads at least: every matrix once for each new token.
+    pub fn bytes(&self) -> usize {
+        self.tokens * self.weight_bytes()
+    }
+
     /// Seconds for which memory is read if every matrix is read once a token, and nothing else.
     pub fn limit(&self) -> f64 {
-        (self.tokens * self.weight_bytes()) as f64 / read_bandwidth()
+        self.bytes() as f64 / read_bandwidth()
     }
 
     /// Bytes of the matrices; the head is that of the embedding, which is never quantised.

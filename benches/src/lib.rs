@@ -8,6 +8,7 @@
 //! | `recipe` | the loop that users run: its steps, and whole runs |
 //! | `ceiling` | what the processor can do at most |
 //! | `device` | what a device is, and its operators, proved and timed |
+//! | `operations` | floating-point operations of a step, by the shapes of the model |
 //! | `generation` | continuations by a language model |
 //! | `predict` | predictions with draws, by each way of drawing |
 //! | `classifier` | a trained model whose predictions are worth something |
@@ -24,6 +25,7 @@ mod generation;
 mod model;
 #[path = "../../crates/lrvd-burn/tests/ops_checks/mod.rs"]
 mod ops_checks;
+mod operations;
 mod predict;
 #[path = "../../crates/lrvd-cli/src/process.rs"]
 mod process;
@@ -36,6 +38,7 @@ pub use device::{facts, operators};
 pub use encoder::EncoderTrainer;
 pub use generation::Generation;
 pub use model::{Architecture, batch, keep_last_layers, model, prune_to};
+pub use operations::{Operations, Reading};
 pub use predict::{Way, predict, prove};
 pub use recipe::{Recipe, Task, Timed, estimated_memory, train};
 pub use trainer::{Method, Trainer};

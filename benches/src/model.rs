@@ -57,6 +57,11 @@ impl Architecture {
         Ok(config)
     }
 
+    /// `true` for a language model.
+    pub(crate) fn is_decoder(self) -> bool {
+        matches!(self, Self::Smollm2 | Self::Llama1b | Self::TinyLlama)
+    }
+
     /// The layers that get an adapter: the six of the published configuration, or queries and values.
     pub fn targets(self) -> Selection {
         let names: &[&str] = match self {
@@ -87,19 +92,16 @@ pub fn model(
     let text = architecture.config(layers)?.to_string();
     let bytes = text.as_bytes();
     let name = Path::new("config.json");
-    let mut model = match architecture {
-        Architecture::Nano | Architecture::Base | Architecture::Minilm | Architecture::Tiny => {
-            let config = DebertaConfig::parse(bytes, name)?;
-            AutoModel::Deberta(DebertaClassifier::load(&mut source, &config))
-        }
-        Architecture::Smollm2 | Architecture::Llama1b | Architecture::TinyLlama => {
-            let config = LlamaConfig::parse(bytes, name)?;
-            let model = LlamaForCausalLm::load(&mut source, &config);
-            AutoModel::Llama(match architecture {
-                Architecture::TinyLlama => model,
-                _ => model.answering(ANSWERS.to_vec())?,
-            })
-        }
+    let mut model = if architecture.is_decoder() {
+        let config = LlamaConfig::parse(bytes, name)?;
+        let model = LlamaForCausalLm::load(&mut source, &config);
+        AutoModel::Llama(match architecture {
+            Architecture::TinyLlama => model,
+            _ => model.answering(ANSWERS.to_vec())?,
+        })
+    } else {
+        let config = DebertaConfig::parse(bytes, name)?;
+        AutoModel::Deberta(DebertaClassifier::load(&mut source, &config))
     };
     if let Some(adapter) = adapter {
         attach_adapters(&mut model, &architecture.targets(), adapter, NoiseKey::new(2))?;

@@ -131,6 +131,7 @@ fn report(outcomes: &[(u16, f64)], options: &Options, seconds: f64) -> Value {
         "offered_per_second": options.requests as f64 / seconds,
         "answered_per_second": times.len() as f64 / seconds,
         "p50_ms": at(0.5),
+        "p95_ms": at(0.95),
         "p99_ms": at(0.99),
         "seconds": seconds,
         "by_status": by_status,

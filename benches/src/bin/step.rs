@@ -15,8 +15,8 @@ use lrvd_burn::adapter::BaseBits;
 use lrvd_burn::model::trainable_counts;
 use lrvd_models::Precision;
 use lrvd_perf::{
-    Architecture, EncoderTrainer, Generation, Held, Method, Recipe, Task, Trainer, Way, batch,
-    keep_last_layers, predict, prove, prune_to,
+    Architecture, EncoderTrainer, Generation, Held, Method, Operations, Reading, Recipe, Task,
+    Trainer, Way, batch, keep_last_layers, predict, prove, prune_to,
 };
 use serde_json::{Value, json};
 
@@ -182,6 +182,17 @@ fn random(options: &Options) -> Result<Value, Box<dyn std::error::Error>> {
         keep_last_layers(&mut trainer.model, live);
     }
     let (input, labels) = batch(config, options.batch, options.length, &device)?;
+    let operations = Operations::of(
+        &trainer.model,
+        Reading::of(config, options.batch, options.length)?,
+    );
+    // Batched draws share a part of their passes, and a cascade makes few.
+    let operations = match (options.draws, options.way) {
+        (None, _) => Some(operations.step()),
+        (Some(draws), Way::Sequential) => Some(operations.forward * draws.max(1) as f64),
+        (Some(0), _) => Some(operations.forward),
+        (Some(_), Way::Batched | Way::Cascade) => None,
+    };
     let frozen = options.draws.map(|draws| (draws, trainer.model.clone().valid()));
     if let Some((draws, model)) = &frozen {
         prove(options.way, model, &input, *draws)?;
@@ -212,6 +223,7 @@ fn random(options: &Options) -> Result<Value, Box<dyn std::error::Error>> {
         "length": options.length,
         "trainable_parameters": trainer.trainable(),
         "adapter_bytes": 4 * (counts.adapter + counts.posterior),
+        "operations": operations,
         "seconds": seconds,
         "forward_seconds": timed_ones(options, forward_seconds),
         "loss": losses.last(),
@@ -250,6 +262,7 @@ fn of_encoder(options: &Options) -> Result<Value, Box<dyn std::error::Error>> {
         "batch": options.batch,
         "length": options.length,
         "trainable_parameters": trainer.trainable(),
+        "operations": trainer.operations(options.batch, options.length).map(Operations::step),
         "seconds": seconds,
         "forward_seconds": timed_ones(options, forward_seconds),
         "loss": losses.last(),
@@ -315,6 +328,7 @@ fn continuations(options: &Options) -> Result<Value, Box<dyn std::error::Error>>
         "batch": batch,
         "length": length,
         "tokens": batch * tokens,
+        "bytes": generation.bytes(),
         "seconds": seconds,
         "peak_rss_bytes": (!options.limit).then(peak_rss),
     }))

@@ -34,9 +34,17 @@ pub(crate) struct Options {
     /// Run comparisons or groups by name, and only print them; an unknown name lists all.
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     only: Vec<String>,
-    /// A Python with torch, transformers and peft, and for `generation` llama-cpp-python and gguf [default: python3].
+    /// A Python with torch, transformers and peft; for `generation` also llama-cpp-python and gguf, for `inference` onnxruntime
+    /// and sentence-transformers, for `server` onnxruntime, fastapi and uvicorn [default: python3].
     #[arg(long)]
     python: Option<String>,
+    /// Folder with `minilm` or `base`, models in place of random ones of their size, and `texts.txt`, one text a line, for
+    /// `inference` and `server`.
+    #[arg(long, value_name = "DIR")]
+    inputs: Option<PathBuf>,
+    /// Folder with built `lrvd`, `step` and `load`; by default they are built.
+    #[arg(long, value_name = "DIR")]
+    programs: Option<PathBuf>,
     /// Too short for results: only print.
     #[arg(long)]
     quick: bool,
@@ -45,7 +53,7 @@ pub(crate) struct Options {
 /// Runs the comparisons, or one of them, and writes them down.
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let root = workspace::root()?;
-    let mut machine = Machine::read(&root);
+    let machine = Machine::read(&root);
     let mut chosen = groups(machine.avx512())?;
     if !options.only.is_empty() {
         chosen = select_all(&chosen, &options.only)?;
@@ -57,7 +65,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     }
     let missing = |program| missing_import(options.python(), program);
     let skipped = skip_missing(&mut chosen, options, missing)?;
-    let (sections, failed) = measure(&chosen, &root, options, &mut machine)?;
+    let (sections, failed) = measure(&chosen, &root, options, &machine)?;
     let page = speed(&json!({
         "machine": machine,
         "command": options.command(),
@@ -94,6 +102,7 @@ impl Options {
             Some("cargo xtask bench".to_owned()),
             self.out.is_some().then(|| " --out OUT".to_owned()),
             self.python.is_some().then(|| " --python PYTHON".to_owned()),
+            self.inputs.is_some().then(|| " --inputs DIR".to_owned()),
             only,
             self.quick.then(|| " --quick".to_owned()),
         ]
@@ -139,41 +148,44 @@ fn skip_missing(
 }
 
 /// Sections of the groups that ran, and names and errors of those that failed.
-type Measured = (Vec<Value>, Vec<(String, String)>);
+type Outcome = (Vec<Value>, Vec<(String, String)>);
 
 /// Runs every group; one that fails does not take the others along.
 fn measure(
     groups: &[Group],
     root: &Path,
     options: &Options,
-    machine: &mut Machine,
-) -> Result<Measured> {
+    machine: &Machine,
+) -> Result<Outcome> {
     let mut programs = None;
     if !groups.iter().all(Group::is_criterions) {
-        // The command is built along: both then share one set of compiled dependencies.
+        // The command is built along: all then share one set of compiled dependencies.
         let build = ["--package", "lrvd-cli", "--package", "lrvd-perf", "--bin", "lrvd"];
-        let build = [&["--release"], &build[..], &["--bin", "step"]].concat();
-        let built = Programs {
-            step: forward::build(root, &build, "step")?,
+        let build = [&["--release"], &build[..], &["--bin", "step", "--bin", "load"]].concat();
+        let step = match &options.programs {
+            Some(folder) => folder.join(format!("step{}", std::env::consts::EXE_SUFFIX)),
+            None => forward::build(root, &build, "step")?,
+        };
+        programs = Some(Programs {
+            step: std::path::absolute(step)?,
             python: options.python().to_owned(),
             root: root.to_owned(),
             threads: machine.threads,
             warmup: 1,
             folder: tempfile::tempdir()?,
-        };
-        machine.ceiling = Some(built.ceiling()?);
-        programs = Some(built);
+            inputs: options.inputs.clone(),
+        });
     }
     let mut sections = Vec::new();
     let mut failed = Vec::new();
     for group in groups {
         eprintln!("\n== {}", group.name);
-        let samples = match &programs {
+        let measured = match &programs {
             Some(programs) if !group.is_criterions() => programs.run(group),
             _ => criterion(root, group, options.quick),
         };
-        match samples {
-            Ok(samples) => sections.push(section(group, &samples, machine)),
+        match measured {
+            Ok(measured) => sections.push(section(group, &measured, machine)),
             Err(error) => {
                 eprintln!("error: {error:#}");
                 failed.push((group.name.clone(), format!("{error:#}")));
@@ -202,9 +214,11 @@ mod tests {
             out: Some("x/y".into()),
             only: vec!["nano".to_owned(), "growth-lora".to_owned()],
             python: Some("z/python".to_owned()),
+            inputs: Some("own".into()),
+            programs: Some("target/release".into()),
             quick: true,
         };
-        let shown = "cargo xtask bench --out OUT --python PYTHON --only nano,growth-lora --quick";
+        let shown = "cargo xtask bench --out OUT --python PYTHON --inputs DIR --only nano,growth-lora --quick";
         assert_eq!(options.command(), shown);
     }
 

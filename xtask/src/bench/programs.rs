@@ -1,6 +1,7 @@
 //! Our `step`, its peers in Python, and criterion's benches: run and read.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -36,6 +37,15 @@ pub(crate) struct Ceiling {
 /// By key of the side.
 pub(crate) type Samples = BTreeMap<String, Sample>;
 
+/// A group that ran.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Measured {
+    pub(crate) samples: Samples,
+    /// Limits of the processor as the sides found it: the means of before and after. `None` where no program of ours computes on
+    /// it.
+    pub(crate) ceiling: Option<Ceiling>,
+}
+
 /// The middle value; of an even number the mean of the two in the middle.
 pub(crate) fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
@@ -58,6 +68,8 @@ pub(crate) struct Programs {
     pub(crate) warmup: usize,
     /// Files of a side that the others read.
     pub(crate) folder: TempDir,
+    /// Folder with models and texts of the user, in place of random ones.
+    pub(crate) inputs: Option<PathBuf>,
 }
 
 impl Programs {
@@ -67,6 +79,13 @@ impl Programs {
         let mut command = if let Some((script, _)) = side.program.script() {
             let mut command = Command::new(&self.python);
             command.arg(self.root.join(SCRIPTS).join(script)).args(["--threads", &threads]);
+            if let Program::Inference | Program::Server = side.program {
+                command.arg("--program").arg(self.built("lrvd"));
+                command.args(self.inputs.iter().flat_map(|folder| [OsStr::new("--inputs"), folder.as_ref()]));
+            }
+            if side.program == Program::Server {
+                command.arg("--load").arg(self.built("load"));
+            }
             command
         } else {
             let mut command = Command::new(&self.step);
@@ -85,10 +104,17 @@ impl Programs {
         command
     }
 
-    /// Measures the limits of the processor.
-    pub(crate) fn ceiling(&self) -> Result<Ceiling> {
+    /// A program that is beside `step`.
+    fn built(&self, name: &str) -> PathBuf {
+        let name = format!("{name}{}", std::env::consts::EXE_SUFFIX);
+        self.step.with_file_name(name)
+    }
+
+    /// Measures the limits of the processor with the threads of `group`.
+    fn ceiling(&self, group: &Group) -> Result<Ceiling> {
         let mut command = Command::new(&self.step);
-        command.env("RAYON_NUM_THREADS", self.threads.to_string()).arg("--ceiling");
+        let threads = group.threads.unwrap_or(self.threads);
+        command.env("RAYON_NUM_THREADS", threads.to_string()).arg("--ceiling");
         let text = process::output(&mut command)?;
         let found: Value = serde_json::from_str(text.trim()).context("`step --ceiling`")?;
         let number = |key: &str| found[key].as_f64().with_context(|| format!("no `{key}`"));
@@ -98,8 +124,22 @@ impl Programs {
         })
     }
 
-    /// The times of a group, side by side.
-    pub(crate) fn run(&self, group: &Group) -> Result<Samples> {
+    /// The times of a group, side by side, and the limits of the processor meanwhile.
+    pub(crate) fn run(&self, group: &Group) -> Result<Measured> {
+        let before = self.ceiling(group)?;
+        let samples = self.samples(group)?;
+        let after = self.ceiling(group)?;
+        let ceiling = Ceiling {
+            product_gflops: f64::midpoint(before.product_gflops, after.product_gflops),
+            read_gigabytes_per_second: f64::midpoint(
+                before.read_gigabytes_per_second,
+                after.read_gigabytes_per_second,
+            ),
+        };
+        Ok(Measured { samples, ceiling: Some(ceiling) })
+    }
+
+    fn samples(&self, group: &Group) -> Result<Samples> {
         interleave(group, |side| {
             let mut command = self.command(group, side);
             let text = process::output(&mut command)?;
@@ -155,7 +195,7 @@ pub(crate) fn missing_import(python: &str, program: Program) -> Option<String> {
 }
 
 /// Runs the benches of `group` and reads criterion's medians.
-pub(crate) fn criterion(root: &Path, group: &Group, quick: bool) -> Result<Samples> {
+pub(crate) fn criterion(root: &Path, group: &Group, quick: bool) -> Result<Measured> {
     let ids: Vec<&str> = group.used().map(|side| side.arguments.as_str()).collect();
     // Criterion removes nothing: an old estimate must not replace a missing one.
     let home = tempdir()?;
@@ -168,7 +208,7 @@ pub(crate) fn criterion(root: &Path, group: &Group, quick: bool) -> Result<Sampl
         .env("CRITERION_HOME", home.path());
     process::run(&mut command)?;
     let sample = |side: &Side| Ok((side.key.clone(), estimate(home.path(), &side.arguments)?));
-    group.used().map(sample).collect()
+    Ok(Measured { samples: group.used().map(sample).collect::<Result<_>>()?, ceiling: None })
 }
 
 /// The median of one function.
@@ -219,7 +259,8 @@ mod tests {
         let python = "py".to_owned();
         let step = "step".into();
         let root = "root".into();
-        let programs = Programs { step, python, root, threads: 3, warmup: 1, folder };
+        let inputs = Some("own".into());
+        let programs = Programs { step, python, root, threads: 3, warmup: 1, folder, inputs };
         let mut group = groups(true).unwrap().remove(0);
         group.steps = 4;
         let shown = |program| {
@@ -228,10 +269,11 @@ mod tests {
             process::show(&programs.command(&group, &side)).replace(&shared, "shared")
         };
         assert_eq!(
-            [Program::Ours, Program::PyTorch].map(shown),
+            [Program::Ours, Program::PyTorch, Program::Server].map(shown),
             [
                 "RAYON_NUM_THREADS=3 step --config nano --trained shared --warmup 1 --steps 4",
-                "py root/xtask/python/torch_step.py --threads 3 --config nano --trained shared --warmup 1 --steps 4"
+                "py root/xtask/python/torch_step.py --threads 3 --config nano --trained shared --warmup 1 --steps 4",
+                "py root/xtask/python/server_bench.py --threads 3 --program lrvd --inputs own --load load --config nano --trained shared --warmup 1 --steps 4"
             ]
         );
     }

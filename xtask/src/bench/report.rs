@@ -10,7 +10,7 @@ use minijinja::value::Serde;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::programs::{Ceiling, Sample, Samples, median};
+use super::programs::{Ceiling, Measured, Sample, median};
 use super::table::{Axis, Comparison, Group};
 use crate::{forward, process};
 
@@ -36,8 +36,6 @@ pub(crate) struct Machine {
     date: String,
     /// Of the last minute at the start of the run.
     load_average: String,
-    /// `None` where no program of ours runs.
-    pub(crate) ceiling: Option<Ceiling>,
 }
 
 impl Machine {
@@ -57,7 +55,6 @@ impl Machine {
                 process::output(Command::new("date").arg("+%F")).ok().as_deref().map(str::trim),
             ),
             load_average: known(load.split_whitespace().next()),
-            ceiling: None,
         }
     }
 
@@ -100,8 +97,30 @@ fn fit(Axis { unit, at }: &Axis, seconds: &[f64]) -> Value {
     })
 }
 
+/// Standard error of a ratio, from those of its rounds: of the mean of their logarithms. `None` of a single round.
+fn ratio_error(ratio: f64, by_round: &[f64]) -> Option<f64> {
+    let n = by_round.len() as f64;
+    let logs = || by_round.iter().map(|ratio| ratio.ln());
+    let mean = logs().sum::<f64>() / n;
+    let squares = logs().map(|log| (log - mean).powi(2)).sum::<f64>();
+    (by_round.len() > 1).then(|| ratio * (squares / (n - 1.0) / n).sqrt())
+}
+
+/// Share of what the processor can do at most that a side reached in `seconds`: of its product if the side counts its operations,
+/// of its memory if it counts the bytes that it reads.
+fn share(facts: &Value, seconds: f64, ceiling: Option<Ceiling>) -> Option<Value> {
+    let Ceiling { product_gflops, read_gigabytes_per_second } = ceiling?;
+    let of = |key: &str, kind: &str, most: f64| {
+        let share = facts[key].as_f64()? / seconds / (1e9 * most);
+        Some(json!({ "of": kind, "share": share }))
+    };
+    let read = of("bytes", "reading", read_gigabytes_per_second);
+    read.or_else(|| of("operations", "product", product_gflops))
+}
+
 /// A comparison with its numbers: an element of speed.json.
-fn entry(group: &Group, comparison: &Comparison, samples: &Samples, machine: &Machine) -> Value {
+fn entry(group: &Group, comparison: &Comparison, measured: &Measured, machine: &Machine) -> Value {
+    let Measured { samples, ceiling } = measured;
     let Comparison { name, ours, reference, target, worth, same_loss, .. } = comparison;
     let seconds = |key: &str| samples[key].rounds.concat();
     let fastest = |seconds: &[f64]| seconds.iter().copied().fold(f64::INFINITY, f64::min);
@@ -132,6 +151,7 @@ fn entry(group: &Group, comparison: &Comparison, samples: &Samples, machine: &Ma
     let rounds = samples[ours].rounds.iter().zip(&samples[reference].rounds);
     let by_round: Vec<f64> = rounds.map(|(a, b)| time(a) / time(b)).collect();
     let by_round = if group.memory { vec![ratio] } else { by_round };
+    let limit = if group.memory { None } else { share(&samples[ours].facts, our_value, *ceiling) };
     // Missing measurements never compare equal.
     let nll = |key: &str| samples[key].facts["nll"].as_f64().unwrap_or(f64::NAN);
     let nll = worth.as_ref().map(|worth| (nll(ours), nll(worth)));
@@ -145,6 +165,9 @@ fn entry(group: &Group, comparison: &Comparison, samples: &Samples, machine: &Ma
         "ours": our_value,
         "reference": other_value,
         "ratio": ratio,
+        "ratio_error": ratio_error(ratio, &by_round),
+        "limit": limit,
+        "ceiling": ceiling,
         "target": target,
         "nll": nll.map(|(ours, wanted)| json!({ "ours": ours, "wanted": wanted })),
         "losses": losses.map(|(ours, wanted)| json!({ "ours": ours, "wanted": wanted })),
@@ -159,8 +182,8 @@ fn entry(group: &Group, comparison: &Comparison, samples: &Samples, machine: &Ma
 }
 
 /// A group with an entry for each comparison, as the templates read it.
-pub(crate) fn section(group: &Group, samples: &Samples, machine: &Machine) -> Value {
-    let entry = |comparison| entry(group, comparison, samples, machine);
+pub(crate) fn section(group: &Group, measured: &Measured, machine: &Machine) -> Value {
+    let entry = |comparison| entry(group, comparison, measured, machine);
     let label = |key: &String| group.sides.iter().find(|side| side.key == *key).map(|s| &s.label);
     json!({
         "title": group.title,
@@ -170,6 +193,7 @@ pub(crate) fn section(group: &Group, samples: &Samples, machine: &Machine) -> Va
         "threads": group.threads,
         "fastest": group.fastest,
         "memory": group.memory,
+        "ceiling": measured.ceiling,
         "entries": group.comparisons.iter().map(entry).collect::<Vec<_>>(),
         "worth": group.comparisons.iter().map(|c| c.worth.as_ref().map(label)).collect::<Vec<_>>(),
     })
@@ -235,7 +259,6 @@ mod tests {
             revision: "abc".to_owned(),
             date: "2026-11-28".to_owned(),
             load_average: "0.05".to_owned(),
-            ceiling: Some(Ceiling { product_gflops: 266.4, read_gigabytes_per_second: 18.2 }),
         }
     }
 
@@ -245,21 +268,24 @@ mod tests {
 
     /// Side `i` takes `i + 1` seconds in the first round and twice that in the second, and has an NLL 0.4 % above the
     /// one before.
-    fn samples(group: &Group) -> Samples {
+    fn measured(group: &Group) -> Measured {
         let sample = |(i, side): (usize, &super::super::table::Side)| {
             let seconds = (i + 1) as f64;
             let nll = 0.5 * 1.004_f64.powi(i as i32);
             let facts = json!({
-                "peak_rss_bytes": 3 << 20, "adapter_bytes": 2048, "nll": nll, "loss": nll
+                "peak_rss_bytes": 3 << 20, "adapter_bytes": 2048, "nll": nll, "loss": nll,
+                "operations": 200e9
             });
             let rounds = vec![vec![seconds; 2], vec![2.0 * seconds; 2]];
             (side.key.clone(), Sample { rounds, facts })
         };
-        group.sides.iter().enumerate().map(sample).collect()
+        let samples = group.sides.iter().enumerate().map(sample).collect();
+        let ceiling = Ceiling { product_gflops: 266.4, read_gigabytes_per_second: 18.2 };
+        Measured { samples, ceiling: Some(ceiling) }
     }
 
     fn of(group: &Group) -> Value {
-        section(group, &samples(group), &machine())
+        section(group, &measured(group), &machine())
     }
 
     /// `entry.json` is an element of `speed.json`, which other programs read.
@@ -306,9 +332,9 @@ mod tests {
         let is_met = |i: usize| found["entries"][i]["met"] == true;
         assert_eq!([0, 1, 2, 3].map(is_met), [true, false, true, false]);
         assert_eq!(found["entries"][1]["nll"]["wanted"], 0.5);
-        let mut samples = samples(&draws);
-        samples.get_mut("sequential").unwrap().facts = Value::Null;
-        assert_eq!(section(&draws, &samples, &machine())["entries"][0]["met"], false);
+        let mut measured = measured(&draws);
+        measured.samples.get_mut("sequential").unwrap().facts = Value::Null;
+        assert_eq!(section(&draws, &measured, &machine())["entries"][0]["met"], false);
     }
 
     #[test]
@@ -316,10 +342,11 @@ mod tests {
         let mut nano = group("nano-lora-apply_lora");
         nano.comparisons[0].target = Some(1.0);
         let met = |loss: Value| {
-            let mut samples = samples(&nano);
+            let mut measured = measured(&nano);
+            let samples = &mut measured.samples;
             samples.get_mut("attach-lora").unwrap().facts["loss"] = json!(0.6);
             samples.get_mut("apply-lora").unwrap().facts["loss"] = loss;
-            section(&nano, &samples, &machine())["entries"][0]["met"].take()
+            section(&nano, &measured, &machine())["entries"][0]["met"].take()
         };
         let found = [json!(0.6), json!(0.6005), json!(0.69), Value::Null].map(met);
         assert_eq!(found, [true, true, false, false].map(Value::from));
@@ -329,12 +356,30 @@ mod tests {
     fn an_estimate_of_memory_may_be_off_as_far_on_either_side() {
         let memory = group("memory-nano-lora");
         let met = |mib: f64| {
-            let mut samples = samples(&memory);
+            let mut measured = measured(&memory);
+            let samples = &mut measured.samples;
             samples.get_mut("nano-lora").unwrap().facts["estimated_bytes"] =
                 json!(mib * 1_048_576.0);
-            section(&memory, &samples, &machine())["entries"][0]["met"].take()
+            section(&memory, &measured, &machine())["entries"][0]["met"].take()
         };
         assert_eq!([2.0, 2.2, 3.8, 4.0].map(met), [false, true, true, false].map(Value::from));
+    }
+
+    #[test]
+    fn a_ratio_has_the_error_of_its_rounds_and_a_side_its_share_of_the_limit() {
+        // Logarithms -ln 2, 0 and ln 2: a deviation of ln 2, over the root of three rounds.
+        let found = ratio_error(3.0, &[0.5, 1.0, 2.0]).unwrap();
+        assert!((found - 3.0 * std::f64::consts::LN_2 / 3.0_f64.sqrt()).abs() < 1e-12);
+        assert_eq!(ratio_error(3.0, &[3.0]), None);
+        let ceiling = Some(Ceiling { product_gflops: 100.0, read_gigabytes_per_second: 10.0 });
+        let of = |facts| share(&facts, 2.0, ceiling);
+        let product = json!({ "of": "product", "share": 0.25 });
+        assert_eq!(of(json!({ "operations": 50e9 })), Some(product));
+        // A step of decoding waits for memory.
+        let reading = json!({ "of": "reading", "share": 0.5 });
+        assert_eq!(of(json!({ "operations": 50e9, "bytes": 10e9 })), Some(reading));
+        assert_eq!(of(json!({ "operations": null })), None);
+        assert_eq!(share(&json!({ "bytes": 1 }), 1.0, None), None);
     }
 
     #[test]

@@ -15,19 +15,26 @@ pub(crate) enum Program {
     /// `llama_cpp_generate.py`.
     #[serde(rename = "llama.cpp")]
     LlamaCpp,
+    /// `inference.py`: `lrvd predict` and its peers.
+    Inference,
+    /// `server_bench.py`: `lrvd serve` and its peers.
+    Server,
     /// A bench of `lrvd-perf`.
     Criterion,
 }
 
 impl Program {
     /// Programs in Python, which a machine may lack.
-    pub(crate) const PEERS: [Self; 2] = [Self::PyTorch, Self::LlamaCpp];
+    pub(crate) const PEERS: [Self; 4] =
+        [Self::PyTorch, Self::LlamaCpp, Self::Inference, Self::Server];
 
     /// Script and imports of a program in Python.
     pub(crate) fn script(self) -> Option<(&'static str, &'static str)> {
         match self {
             Self::PyTorch => Some(("torch_step.py", "torch, transformers, peft")),
             Self::LlamaCpp => Some(("llama_cpp_generate.py", "llama_cpp, gguf")),
+            Self::Inference => Some(("inference.py", "onnxruntime, sentence_transformers")),
+            Self::Server => Some(("server_bench.py", "fastapi, uvicorn, onnxruntime, transformers")),
             Self::Ours | Self::Criterion => None,
         }
     }
