@@ -23,9 +23,9 @@ mod device;
 mod encoder;
 mod generation;
 mod model;
+mod operations;
 #[path = "../../crates/lrvd-burn/tests/ops_checks/mod.rs"]
 mod ops_checks;
-mod operations;
 mod predict;
 #[path = "../../crates/lrvd-cli/src/process.rs"]
 mod process;

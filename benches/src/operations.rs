@@ -13,7 +13,20 @@ use crate::model::Architecture;
 /// Linear layers of a transformer layer, by the last parts of their names: those that read the same input share a number, and the
 /// numbers rise with the order of use.
 const STAGES: [(usize, &[&str]); 4] = [
-    (0, &["query", "key", "value", "query_proj", "key_proj", "value_proj", "q_proj", "k_proj", "v_proj"]),
+    (
+        0,
+        &[
+            "query",
+            "key",
+            "value",
+            "query_proj",
+            "key_proj",
+            "value_proj",
+            "q_proj",
+            "k_proj",
+            "v_proj",
+        ],
+    ),
     (1, &["attention.output.dense", "o_proj", "output"]),
     (2, &["intermediate.dense", "gate_proj", "up_proj", "inner"]),
     (3, &["output.dense", "down_proj", "outer"]),

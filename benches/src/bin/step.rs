@@ -182,10 +182,8 @@ fn random(options: &Options) -> Result<Value, Box<dyn std::error::Error>> {
         keep_last_layers(&mut trainer.model, live);
     }
     let (input, labels) = batch(config, options.batch, options.length, &device)?;
-    let operations = Operations::of(
-        &trainer.model,
-        Reading::of(config, options.batch, options.length)?,
-    );
+    let operations =
+        Operations::of(&trainer.model, Reading::of(config, options.batch, options.length)?);
     // Batched draws share a part of their passes, and a cascade makes few.
     let operations = match (options.draws, options.way) {
         (None, _) => Some(operations.step()),

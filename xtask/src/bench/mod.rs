@@ -151,12 +151,7 @@ fn skip_missing(
 type Outcome = (Vec<Value>, Vec<(String, String)>);
 
 /// Runs every group; one that fails does not take the others along.
-fn measure(
-    groups: &[Group],
-    root: &Path,
-    options: &Options,
-    machine: &Machine,
-) -> Result<Outcome> {
+fn measure(groups: &[Group], root: &Path, options: &Options, machine: &Machine) -> Result<Outcome> {
     let mut programs = None;
     if !groups.iter().all(Group::is_criterions) {
         // The command is built along: all then share one set of compiled dependencies.

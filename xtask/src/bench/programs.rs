@@ -81,7 +81,9 @@ impl Programs {
             command.arg(self.root.join(SCRIPTS).join(script)).args(["--threads", &threads]);
             if let Program::Inference | Program::Server = side.program {
                 command.arg("--program").arg(self.built("lrvd"));
-                command.args(self.inputs.iter().flat_map(|folder| [OsStr::new("--inputs"), folder.as_ref()]));
+                command.args(
+                    self.inputs.iter().flat_map(|folder| [OsStr::new("--inputs"), folder.as_ref()]),
+                );
             }
             if side.program == Program::Server {
                 command.arg("--load").arg(self.built("load"));

@@ -34,7 +34,9 @@ impl Program {
             Self::PyTorch => Some(("torch_step.py", "torch, transformers, peft")),
             Self::LlamaCpp => Some(("llama_cpp_generate.py", "llama_cpp, gguf")),
             Self::Inference => Some(("inference.py", "onnxruntime, sentence_transformers")),
-            Self::Server => Some(("server_bench.py", "fastapi, uvicorn, onnxruntime, transformers")),
+            Self::Server => {
+                Some(("server_bench.py", "fastapi, uvicorn, onnxruntime, transformers"))
+            }
             Self::Ours | Self::Criterion => None,
         }
     }
