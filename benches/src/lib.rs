@@ -47,8 +47,3 @@ pub use trainer::{Method, Trainer};
 pub fn as_command<R: Send>(program: impl FnOnce() -> R + Send) -> lrvd_bench::Result<R> {
     process::run(None, program)
 }
-
-/// The first page, whose program is run as a test.
-#[cfg(doctest)]
-#[doc = include_str!("../../README.md")]
-struct FirstPage;

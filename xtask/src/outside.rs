@@ -11,12 +11,12 @@ use crate::{process, workspace};
 
 /// Documents, and the names of their programs.
 const DOCUMENTS: [(&str, &str); 3] = [
-    ("README.md", "readme"),
+    ("docs/tutorials/own-model.md", "own_model"),
     ("crates/lrvd-burn/README.md", "lrvd_burn_readme"),
     ("docs/guides/first-adapter.md", "first_adapter"),
 ];
 /// The document that says what a `Cargo.toml` needs, and the place of the clone in it.
-const MANIFEST: (&str, &str) = ("README.md", "\"lrvd/");
+const MANIFEST: (&str, &str) = ("docs/tutorials/own-model.md", "\"lrvd/");
 
 /// Type-checks the programs; the documentation tests run them. The crate takes over the workspace's profile `dev`, lock file
 /// and target folder, so that what the workspace has checked with the same features is not checked again.

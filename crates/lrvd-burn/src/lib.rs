@@ -52,11 +52,13 @@ pub use selection::Selection;
 pub use train::{Prediction, Run, TrainConfig};
 pub use tuned::{Adaptation, Tuned};
 
-/// The examples of the guides and of the README, run as tests.
+/// The examples of the README, the guides and the tutorials, run as tests.
 #[cfg(all(doctest, feature = "flex"))]
 mod guides {
     #[doc = include_str!("../README.md")]
     struct Readme;
     #[doc = include_str!("../../../docs/guides/first-adapter.md")]
     struct FirstAdapter;
+    #[doc = include_str!("../../../docs/tutorials/own-model.md")]
+    struct OwnModel;
 }

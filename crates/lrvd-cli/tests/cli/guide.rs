@@ -1,13 +1,16 @@
-//! The commands of a guide: each block `console` is run, and prints what the guide shows.
+//! The commands of guides and tutorials: each block `console` is run, and prints what the document shows.
 #![cfg(all(unix, feature = "serve"))]
 
 use std::iter::Peekable;
+use std::path::Path;
 use std::str::Lines;
 
 use crate::serve::Server;
 use crate::support::{Sandbox, ended};
 
-/// Address of the guide's servers.
+/// Root of the clone, which the documents call `lrvd`.
+const CLONE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+/// Address of the guides' servers.
 const ADDRESS: &str = "http://127.0.0.1:8080";
 
 /// A command, as a shell splits it, and the output that the guide shows.
@@ -105,6 +108,22 @@ fn printed(dir: &Sandbox, server: &mut Option<Server>, words: &[String]) -> Stri
             let text = dir.text(file);
             text.split_inclusive('\n').take(lines.parse().unwrap()).collect()
         }
+        ["cp", ref files @ .., "."] => {
+            for file in files.iter().filter(|file| **file != "-r") {
+                let from = Path::new(CLONE).join(file.strip_prefix("lrvd/").unwrap());
+                let name = from.file_name().unwrap().to_str().unwrap();
+                if from.is_dir() {
+                    dir.copy(&from, name);
+                } else {
+                    dir.write(name, std::fs::read(&from).unwrap());
+                }
+            }
+            String::new()
+        }
+        ["cargo", "xtask", suite @ ("glue" | "reasoning"), ref rest @ ..] => {
+            let line = [&["lrvd", "bench", suite], rest].concat();
+            printed(dir, server, &line.into_iter().map(str::to_owned).collect::<Vec<_>>())
+        }
         ["lrvd", "serve", ..] => {
             if let Some(before) = server.take() {
                 before.stop();
@@ -137,6 +156,28 @@ fn printed(dir: &Sandbox, server: &mut Option<Server>, words: &[String]) -> Stri
     }
 }
 
+/// Runs the commands of a document in `dir`, each of which prints what the document shows; some of them start with `steps`.
+#[track_caller]
+fn holds(dir: &Sandbox, document: &str, steps: &[&str]) {
+    let text = std::fs::read_to_string(Path::new(CLONE).join(document)).unwrap();
+    let mut server = None;
+    let mut seen = Vec::new();
+    for Shown { words, output } in commands(&text) {
+        let found = printed(dir, &mut server, &words);
+        assert!(
+            matches(&pieces(&output), &pieces(&found)),
+            "{document}: {words:?}\n{found}\nis not as shown:\n{output}"
+        );
+        seen.push(words.join(" "));
+    }
+    for step in steps {
+        assert!(seen.iter().any(|line| line.starts_with(step)), "{document}: {step}");
+    }
+    if let Some(server) = server {
+        server.stop();
+    }
+}
+
 #[test]
 fn the_commands_of_the_guide_to_a_decision_model_print_what_it_shows() {
     let dir = Sandbox::new();
@@ -145,21 +186,21 @@ fn the_commands_of_the_guide_to_a_decision_model_print_what_it_shows() {
     }
     dir.copy(&dir.path("@nano"), "deberta-v3-nano");
     dir.copy(&dir.path("@llama"), "stories260K");
-    let guide = include_str!("../../../../docs/guides/decision-model.md");
-    let mut server = None;
-    let mut seen = Vec::new();
-    for Shown { words, output } in commands(guide) {
-        let found = printed(&dir, &mut server, &words);
-        assert!(
-            matches(&pieces(&output), &pieces(&found)),
-            "{words:?}\n{found}\nis not as shown:\n{output}"
-        );
-        seen.extend(words.into_iter().take(2));
-    }
-    for step in ["check", "train", "eval", "abstain", "serve", "curl"] {
-        assert!(step == "check" || seen.iter().any(|word| word == step), "{step}");
-    }
-    server.unwrap().stop();
+    let steps =
+        ["lrvd data check", "lrvd train", "lrvd eval", "lrvd abstain", "lrvd serve", "curl"];
+    holds(&dir, "docs/guides/decision-model.md", &steps);
+}
+
+#[test]
+fn the_commands_of_the_tutorial_on_training_print_what_it_shows() {
+    let steps = ["lrvd train", "lrvd eval", "lrvd abstain", "lrvd export", "lrvd serve", "curl"];
+    holds(&Sandbox::new(), "docs/tutorials/train-calibrate-deploy.md", &steps);
+}
+
+#[test]
+fn the_commands_of_the_tutorial_on_the_paper_print_what_it_shows() {
+    let steps = ["cargo xtask glue --dry-run", "lrvd bench glue", "lrvd bench collect"];
+    holds(&Sandbox::new(), "docs/tutorials/reproduce.md", &steps);
 }
 
 #[test]
