@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 
-use crate::{commits, device, outside, process, test, tidy, workspace};
+use crate::{commits, device, outside, process, site, test, tidy, workspace};
 
 /// Places in which a stage runs unless it is named.
 #[derive(Clone, Copy, PartialEq)]
@@ -22,7 +22,7 @@ enum Run {
 /// Name, where it runs, and its command line; an empty one is a function of this program.
 ///
 /// Cheapest first. The tests come last, so that their summary closes the output.
-const STAGES: [(&str, Run, &str); 15] = [
+const STAGES: [(&str, Run, &str); 16] = [
     ("format", Run::Always, "cargo fmt --all --check"),
     ("commits", Run::Named, ""),
     ("tidy", Run::Always, ""),
@@ -35,6 +35,7 @@ const STAGES: [(&str, Run, &str); 15] = [
     ("outside", Run::Ci, ""),
     ("build", Run::Ci, ""),
     ("slurm", Run::Ci, ""),
+    ("site", Run::Ci, ""),
     ("lint", Run::Always, "cargo clippy --workspace --all-targets -- --deny warnings"),
     (
         "docs",
@@ -70,7 +71,8 @@ pub(crate) fn run(chosen: &[String], is_ci: bool) -> Result<()> {
         }
         eprintln!("\n== {name}");
         let stage_start = Instant::now();
-        let skipped = stage(&root, name, command).with_context(|| format!("stage `{name}`"))?;
+        let skipped =
+            stage(&root, name, command, is_ci).with_context(|| format!("stage `{name}`"))?;
         if is_ci {
             remove_outputs(&root, name)?;
         }
@@ -85,7 +87,7 @@ pub(crate) fn run(chosen: &[String], is_ci: bool) -> Result<()> {
 }
 
 /// Runs a stage; returns the reason if it cannot run.
-fn stage(root: &Path, name: &str, line: &str) -> Result<Option<String>> {
+fn stage(root: &Path, name: &str, line: &str, is_ci: bool) -> Result<Option<String>> {
     let command = |line: &str| {
         let mut words = line.split(' ');
         let mut command = match words.next() {
@@ -102,6 +104,7 @@ fn stage(root: &Path, name: &str, line: &str) -> Result<Option<String>> {
             "{package} is not installed (`cargo install --locked {package}` installs it)"
         )));
     }
+    let built = workspace::target(root).join("debug/lrvd");
     match name {
         "commits" => commits::run()?,
         "tidy" => tidy::run(&[], false)?,
@@ -115,7 +118,8 @@ fn stage(root: &Path, name: &str, line: &str) -> Result<Option<String>> {
         "outside" => outside::run()?,
         "build" => test::run(&["--no-run".to_owned()], None)?,
         // `build` has built the program together with the tests that run it.
-        "slurm" => test::slurm(Some(&workspace::target(root).join("debug/lrvd")))?,
+        "slurm" => test::slurm(Some(&built))?,
+        "site" => site::run(is_ci.then_some(&*built))?,
         "test" => test::run(&[], None)?,
         _ => process::run(&mut command(line))?,
     }

@@ -16,6 +16,7 @@ mod gpu;
 mod outside;
 mod process;
 mod script;
+mod site;
 mod test;
 mod tidy;
 mod workspace;
@@ -55,7 +56,7 @@ enum Command {
     /// The checks of a change, fastest first, or only the named stages.
     ///
     /// `wgpu` runs the device tests, `cuda` and `backends` are type checks without native parts, `outside` is one of the
-    /// programs of README.md and the guide to a first adapter in a crate outside the workspace. `advisories`, which needs
+    /// programs of the documents in a crate outside the workspace. `advisories`, which needs
     /// the network, `backends` and `commits`, the subjects of commits that `origin/main` does not have, run only when they are named.
     Check {
         #[arg(value_name = "STAGE", value_parser = check::names())]
@@ -110,6 +111,15 @@ enum Command {
     /// Measure the GPU of a machine that has neither cargo nor a network: operators, and steps beside PyTorch + PEFT.
     #[command(subcommand)]
     GpuBench(gpu::Action),
+    /// Build the site of the documentation into `target/site/html`, and check its links.
+    ///
+    /// The reference in it is what the program prints: `--help` of every command, settings and methods. mdBook,
+    /// mdbook-katex and hyperlink are installed into `target/tools` where the path does not have the version that is pinned.
+    Site {
+        /// A built `lrvd` [default: it is built].
+        #[arg(long, value_name = "LRVD")]
+        program: Option<PathBuf>,
+    },
     /// A sweep of `lrvd bench glue` on a Slurm that runs on this machine alone (Debian: slurm-wlm, munge; as root).
     ///
     /// A task is killed and requeued, another reaches its time limit, and the results are those of one process.
@@ -169,6 +179,7 @@ fn main() -> ExitCode {
         Command::WgpuTest(Passed { arguments }) => done(device::test("wgpu", &arguments)),
         Command::CudaTest(Passed { arguments }) => done(device::test("cuda", &arguments)),
         Command::GpuBench(action) => gpu::run(&action),
+        Command::Site { program } => done(site::run(program.as_deref())),
         Command::SlurmTest { program } => done(test::slurm(program.as_deref())),
         Command::Jevcompat(Passed { arguments }) => script::run("conformance", &arguments),
         Command::PageTest(Passed { arguments }) => script::run("page_test", &arguments),

@@ -53,7 +53,7 @@ const INVARIANTS: [Invariant; 12] = [
     (
         "documents-hold",
         texts::hold,
-        "links between documents resolve, and derivations name code and tests that exist",
+        "links between documents resolve, the site has all of them, and derivations name code and tests that exist",
     ),
     (
         "results-are-dated",

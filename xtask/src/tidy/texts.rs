@@ -5,6 +5,7 @@ use std::path::Path;
 
 use anyhow::Result;
 
+use crate::site::{DOCS, SUMMARY};
 use crate::workspace::Workspace;
 
 const ARCHITECTURE: &str = "docs/architecture.md";
@@ -38,10 +39,15 @@ const MACHINE: [(&str, &str); 7] = [
 /// Settings that lead cargo to another registry, in two parts as well.
 const REGISTRY: [(&str, &str); 3] = [("[sou", "rce."), ("[regis", "tries"), ("replace", "-with")];
 
-/// Links resolve; derivations end with their code and tests.
+/// Links resolve; the site has every document; derivations end with their code and tests.
 pub(crate) fn hold(workspace: &Workspace) -> Result<Vec<String>> {
+    let summary = workspace.text(SUMMARY)?.unwrap_or_default();
     let mut findings = Vec::new();
     for file in workspace.below("", ".md") {
+        let page = file.strip_prefix(DOCS).filter(|_| file != SUMMARY);
+        if page.is_some_and(|page| !summary.contains(&format!("]({page})"))) {
+            findings.push(format!("{file}: not in `{SUMMARY}`"));
+        }
         let text = workspace.text(file)?.unwrap_or_default();
         let mut wrong = Vec::new();
         for target in links(&text) {
