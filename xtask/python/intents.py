@@ -1,7 +1,9 @@
-"""Intents by PEFT's LoRA and by logistic regression: the other side of docs/results/intents.md.
+"""Intents by PEFT's LoRA, by logistic regression and by SetFit: the other side of docs/results/intents.md.
 
     python intents.py peft MINILM train.csv test.csv --seed 1 --steps 762 --held-out RUN/predictions-last.jsonl
     python intents.py logistic MINILM train.csv test.csv --held-out RUN/predictions-last.jsonl --out-of-scope oos.csv
+    python intents.py sample DRAW train.csv test.csv --rows 8 --classes 12 --seed 1
+    python intents.py setfit MINILM DRAW/train.csv DRAW/test.csv --seed 1
 
 MINILM is the published folder of sentence-transformers/all-MiniLM-L6-v2; the files have the columns `text` and `label`.
 RUN is the output of `lrvd train` on the same file: its validation rows do not train here either, and they fit a temperature as
@@ -12,6 +14,8 @@ the settings of lrvd's preset `default`: AdamW with weight decay .01 on the matr
 1e-2 for the classifier, warm-up from 0 over .06 of the steps and linear decay, gradient norm at most .1, batches of 32 whose
 quarters of like lengths are run one after the other. `logistic` fits scikit-learn's LogisticRegression to the normalised mean of
 the last hidden states; of C = 16, 64, 256, 1024 it takes the best by three-fold cross-validated log loss on the rows that train.
+`sample` draws classes that have the rows, and so many rows of each, and writes them and the test rows of these classes to the
+folder DRAW. `setfit` is SetFit as its settings are: one epoch of pairs in batches of 16, then scikit-learn's regression.
 Prints one line of JSON, with the metrics without and, under `tempered`, with the temperature; AUROC is of the largest probability,
 texts out of scope against test texts. `--out` gets the probabilities of the test rows, with the temperature, as `lrvd eval --out`
 writes them.
@@ -117,6 +121,34 @@ def fit_logistic(arguments, tokenizer, rows, names):
     return lambda texts: search.predict_proba(embed(texts))
 
 
+def fit_setfit(arguments, _, rows, names):
+    from datasets import Dataset
+    from setfit import SetFitModel, Trainer, TrainingArguments
+
+    model = SetFitModel.from_pretrained(arguments.model)
+    settings = TrainingArguments(output_dir=arguments.scratch, seed=arguments.seed, save_strategy="no", report_to="none")
+    Trainer(model=model, args=settings, train_dataset=Dataset.from_list([{"text": t, "label": l} for t, l in rows])).train()
+    columns = [list(model.model_head.classes_).index(name) for name in names]
+    return lambda texts: model.predict_proba(texts).numpy()[:, columns]
+
+
+def sample(arguments, rows, test):
+    random, counts = np.random.default_rng(arguments.seed), {}
+    for _, label in rows:
+        counts[label] = counts.get(label, 0) + 1
+    rich = sorted(label for label, count in counts.items() if count >= arguments.rows)
+    classes = sorted(random.choice(rich, arguments.classes or len(rich), replace=False).tolist())
+    drawn = [
+        rows[i]
+        for label in classes
+        for i in random.choice([i for i, row in enumerate(rows) if row[1] == label], arguments.rows, replace=False)
+    ]
+    os.makedirs(arguments.model, exist_ok=True)
+    for name, kept in [("train", drawn), ("test", [row for row in test if row[1] in classes])]:
+        with open(os.path.join(arguments.model, f"{name}.csv"), "w", newline="", encoding="utf-8") as file:
+            csv.writer(file).writerows([("text", "label"), *kept])
+
+
 def fit_temperature(p, labels):
     """Minimum of n NLL(1/T) + w (ln T)^2 / 2 with w = 4 + 16 NLL''(1), the one next to T = 1."""
     z, n = np.log(p) - np.log(p).max(1, keepdims=True), len(labels)
@@ -167,9 +199,12 @@ def measure(p, labels, out):
     return found if out is None else {**found, "auroc": area(p.max(1), out.max(1))}
 
 
+FITS = {"peft": train_peft, "logistic": fit_logistic, "setfit": fit_setfit}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("method", choices=["peft", "logistic"])
+    parser.add_argument("method", choices=["peft", "logistic", "setfit", "sample"])
     parser.add_argument("model")
     parser.add_argument("train")
     parser.add_argument("test")
@@ -180,9 +215,14 @@ def main():
     parser.add_argument("--steps", type=int, default=762)
     parser.add_argument("--clip", type=float, default=0.1)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--rows", type=int, default=8)
+    parser.add_argument("--classes", type=int)
+    parser.add_argument("--scratch", default="scratch")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     rows, test = read(arguments.train), read(arguments.test)
+    if arguments.method == "sample":
+        return sample(arguments, rows, test)
     names = sorted({label for _, label in rows})
     split = lambda rows: ([text for text, _ in rows], np.array([names.index(label) for _, label in rows]))  # noqa: E731
     held = set()
@@ -192,7 +232,7 @@ def main():
     trained = [row for i, row in enumerate(rows) if i not in held]
     tokenizer = AutoTokenizer.from_pretrained(arguments.model)
     start = time.perf_counter()
-    predict = {"peft": train_peft, "logistic": fit_logistic}[arguments.method](arguments, tokenizer, trained, names)
+    predict = FITS[arguments.method](arguments, tokenizer, trained, names)
     seconds = time.perf_counter() - start
     (texts, labels), out, temperature = split(test), None, 1.0
     p = predict(texts)
