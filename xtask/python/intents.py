@@ -15,7 +15,8 @@ the settings of lrvd's preset `default`: AdamW with weight decay .01 on the matr
 quarters of like lengths are run one after the other. `logistic` fits scikit-learn's LogisticRegression to the normalised mean of
 the last hidden states; of C = 16, 64, 256, 1024 it takes the best by three-fold cross-validated log loss on the rows that train.
 `sample` draws classes that have the rows, and so many rows of each, and writes them and the test rows of these classes to the
-folder DRAW. `setfit` is SetFit as its settings are: one epoch of pairs in batches of 16, then scikit-learn's regression.
+folder DRAW. `setfit` is SetFit as published: of each row 20 pairs of its class and 20 others, batches of 16, one epoch, then
+scikit-learn's regression.
 Prints one line of JSON, with the metrics without and, under `tempered`, with the temperature; AUROC is of the largest probability,
 texts out of scope against test texts. `--out` gets the probabilities of the test rows, with the temperature, as `lrvd eval --out`
 writes them.
@@ -126,7 +127,9 @@ def fit_setfit(arguments, _, rows, names):
     from setfit import SetFitModel, Trainer, TrainingArguments
 
     model = SetFitModel.from_pretrained(arguments.model)
-    settings = TrainingArguments(output_dir=arguments.scratch, seed=arguments.seed, save_strategy="no", report_to="none")
+    settings = TrainingArguments(
+        output_dir=arguments.scratch, seed=arguments.seed, num_iterations=20, save_strategy="no", report_to="none"
+    )
     Trainer(model=model, args=settings, train_dataset=Dataset.from_list([{"text": t, "label": l} for t, l in rows])).train()
     columns = [list(model.model_head.classes_).index(name) for name in names]
     return lambda texts: model.predict_proba(texts).numpy()[:, columns]
