@@ -57,6 +57,7 @@ impl Held {
             resume: true,
             strict: false,
             baseline: false,
+            target: None,
         };
         let data = Data::Labelled(load(&data_dir, TASK, None)?);
         let trained = train(&options, data, &AtomicBool::new(false), &mut |_| {})?;

@@ -13,7 +13,7 @@ use lrvd_models::deberta::Pooling;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::adapter::{Kept, keep, low_scale};
+use crate::adapter::{Kept, RiskTarget, keep, low_scale};
 use crate::answers::AnswerSpace;
 use crate::backbone::{Architecture, Backbone, locate_model};
 use crate::data::batch::{LabelUnit, TokenisedExample};
@@ -51,6 +51,9 @@ pub struct TrainOptions {
     pub resume: bool,
     /// `true` if a regression on the frozen encoder is fitted beside a classifier, where it takes less than a tenth of the run.
     pub baseline: bool,
+    /// Error rate of the answers that a classifier gives, for the threshold that is fitted where rows are left for it; `None`
+    /// fits neither this nor the detector of other texts.
+    pub target: Option<RiskTarget>,
     /// `true` if something that is read and not used is an error ([`Unused`](crate::Unused)).
     pub strict: bool,
 }
@@ -231,8 +234,9 @@ pub fn train(
         if let Some(text) = calibrated {
             sink(&Event::Note(text));
         }
-        let Kept { intervals, thresholds } =
-            keep(&settings, trained, finished, context, &adapter)?;
+        let Kept { intervals, thresholds, end } =
+            keep(&settings, trained, finished, context, &adapter, options.target)?;
+        end.notes.into_iter().for_each(|text| sink(&Event::Note(text)));
         let has_none = goal.answers == AnswerSpace::Score && intervals.is_empty();
         let absent = || {
             "no interval: the validation rows chose the model, and its errors on them are smaller than on new rows; `--set \

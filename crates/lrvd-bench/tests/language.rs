@@ -39,6 +39,7 @@ fn options(dir: &Path, out: &str) -> TrainOptions {
         out: dir.join(out),
         resume: false,
         baseline: true,
+        target: None,
         strict: false,
     }
 }

@@ -115,7 +115,7 @@ pub struct Description {
     /// Thresholds from which labels are given, of a model that gives several.
     #[serde(default, skip_serializing_if = "LabelThresholds::is_empty")]
     pub thresholds: LabelThresholds,
-    /// Thresholds below which no answer is given, by number of draws.
+    /// Thresholds above which no answer is given, by number of draws.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub abstentions: BTreeMap<usize, Abstention>,
     /// Calibrations of typed questions, by type and number of draws.
@@ -123,13 +123,56 @@ pub struct Description {
     pub calibration: BTreeMap<QuestionKind, BTreeMap<usize, Calibration>>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Abstention {
     /// Largest entropy of an answer that is given, nats.
     pub above: f64,
+    /// `true` if the entropy is that at temperature 1: the temperature of the answers was fitted to the same rows.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub untempered: bool,
+    /// SHA-256 of the detector of texts unlike those of training that is asked first: such texts have no answer, also among the
+    /// rows of the certificate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detector: Option<String>,
+    #[serde(default, skip_serializing_if = "FittedTo::is_further")]
+    pub fitted_to: FittedTo,
     #[serde(flatten)]
     pub certificate: Certificate,
+}
+
+/// Rows that a threshold is fitted to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FittedTo {
+    /// The validation rows of the training.
+    Validation,
+    /// Rows that the training held out.
+    HeldOut,
+    /// Rows that the training did not have.
+    #[default]
+    Further,
+}
+
+impl FittedTo {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+    fn is_further(&self) -> bool {
+        *self == Self::Further
+    }
+
+    /// Words between a number and "rows".
+    pub const fn describe(self) -> &'static str {
+        match self {
+            Self::Validation => "validation",
+            Self::HeldOut => "held-out",
+            Self::Further => "further",
+        }
+    }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_false(value: &bool) -> bool {
+    !*value
 }
 
 /// Calibration of typed questions of one type for a number of draws.
@@ -168,6 +211,22 @@ pub struct Certificate {
     pub rows: usize,
 }
 
+/// Largest error rate of the answers that are given, and the probability that it is larger all the same.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RiskTarget {
+    pub risk: f64,
+    pub delta: f64,
+}
+
+impl RiskTarget {
+    pub const USUAL: Self = Self { risk: 0.05, delta: 0.05 };
+
+    /// Rows below which nothing is certified, even if all are answered right: (1 − risk)^n ≤ delta.
+    pub(super) fn fewest_rows(self) -> f64 {
+        (self.delta.ln() / (-self.risk).ln_1p()).ceil()
+    }
+}
+
 impl Certificate {
     /// The smallest confidence from which the answers of `curve` have an error rate of at most `target` with confidence
     /// `1 − delta` ([`RiskCoverage::certified`]), and what is known of them; `None` if no confidence is large enough.
@@ -194,8 +253,7 @@ pub(super) fn nothing_certified(curve: &RiskCoverage, target: f64, delta: f64) -
         let most = point.accepted;
         let _ = write!(found, ", and {errors} of the {most} most confident ones");
     }
-    // (1 − target)^n ≤ delta
-    let fewest = (delta.ln() / (-target).ln_1p()).ceil();
+    let fewest = RiskTarget { risk: target, delta }.fewest_rows();
     if fewest.is_finite() && rows as f64 <= fewest - 1.0 {
         let _ = write!(found, "; even without an error at least {fewest} rows are needed");
     }
@@ -294,6 +352,17 @@ impl Description {
             hashes.seal(&file, self)?;
         }
         write_json(&file, &sealed, JsonLayout::Pretty)
+    }
+
+    /// Of an adapter with fewer directions than the one that the thresholds were fitted to: what they certify is of other weights.
+    #[must_use]
+    pub(super) fn without_thresholds(mut self) -> Self {
+        self.abstentions.clear();
+        self.calibration
+            .values_mut()
+            .flat_map(BTreeMap::values_mut)
+            .for_each(|own| own.threshold = None);
+        self
     }
 
     /// Of an adapter whose posterior stays behind.

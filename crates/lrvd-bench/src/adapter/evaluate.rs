@@ -1,15 +1,12 @@
-//! Metrics of a saved model, inputs of a classifier, and the entropy above which it gives no answer.
+//! Metrics of a saved model, and inputs of a classifier.
 
 use std::collections::BTreeMap;
 use std::io::BufRead;
 use std::path::Path;
 
 use anyhow::bail;
-use lrvd_core::metrics::{self, RiskCoverage, argmax_rows};
+use lrvd_core::metrics;
 
-use super::description::{
-    Abstention, Certificate, DESCRIPTION_FILE, Description, nothing_certified,
-};
 use super::saved::{SavedClassifier, SavedModel};
 use super::seen::{RowUse, SeenRows};
 use crate::answers::{AnswerSpace, Question, QuestionKind};
@@ -315,50 +312,6 @@ fn inputs(mut table: Table, columns: TextColumns, keep: Keep) -> Result<Inputs> 
         Err(error) => InputRow::unread(error),
     };
     Ok(Box::new(table.map(read)))
-}
-
-/// Finds the largest entropy up to which the answers of `draws` draws in `evaluation` have an error rate of at most `target`
-/// with confidence `1 − delta` ([`RiskCoverage::certified`]), and writes it into the classifier's folder, where
-/// `SavedClassifier::abstention` finds it.
-pub fn fit_abstention(
-    classifier: &SavedClassifier,
-    labelled: &Split,
-    evaluation: &Evaluation,
-    draws: usize,
-    target: f64,
-    delta: f64,
-) -> Result<Abstention> {
-    classifier.check_unseen(labelled)?;
-    let scored = evaluation.scored.get(&(draws as u32));
-    let answers = scored.and_then(|scored| Some((scored, scored.uncertainty.as_ref()?)));
-    let (answers, what) = match classifier.info.goal.answers {
-        AnswerSpace::Labels { .. } => (None, "several labels"),
-        _ => (answers, "numbers"),
-    };
-    let Some((scored, uncertainty)) = answers else {
-        bail!("a threshold for giving no answer is for classes, and this one predicts {what}")
-    };
-    let answered = argmax_rows(&scored.outputs, evaluation.task.labels)?;
-    let correct: Vec<bool> = labelled
-        .examples
-        .iter()
-        .zip(answered)
-        .map(|(example, class)| example.label.class() == Some(class))
-        .collect();
-    let sure: Vec<f64> = uncertainty.predictive_entropy.iter().map(|entropy| -entropy).collect();
-    let curve = RiskCoverage::new(&sure, &correct)?;
-    let Some((sure, certificate)) = Certificate::of(&curve, target, delta)? else {
-        bail!("{}", nothing_certified(&curve, target, delta));
-    };
-    let found = Abstention { above: -sure, certificate };
-    let dir = classifier.folder();
-    let Some(mut info) = Description::read(dir)? else {
-        bail!("`{}` has no `{DESCRIPTION_FILE}`, which stores fitted values", dir.display());
-    };
-    info.abstentions.insert(draws, found);
-    info.write(dir)?;
-    classifier.certified_by(labelled)?;
-    Ok(found)
 }
 
 impl<M, I> SavedModel<M, I> {

@@ -20,7 +20,7 @@ use lrvd_models::llama::LlamaForCausalLm;
 use lrvd_models::{AutoModel, TokenBatch};
 use serde::Serialize;
 
-use super::{Adapter, AdapterFiles, OpenOptions};
+use super::{Abstention, Adapter, AdapterFiles, OpenOptions};
 use crate::backbone::{Architecture, Sizes, local};
 use crate::error::{Burn, Result};
 use crate::method::{Intervals, Temperatures};
@@ -86,6 +86,9 @@ pub struct AdapterReport {
     /// Half-width of the interval of a predicted number by number of draws, where it was fitted.
     #[serde(skip_serializing_if = "Intervals::is_empty")]
     pub intervals: Intervals,
+    /// Thresholds above which no answer is given by number of draws, where they were fitted.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub abstentions: BTreeMap<usize, Abstention>,
     pub modules: Vec<ModuleReport>,
     pub total_rank: usize,
     pub pruned: usize,
@@ -224,6 +227,7 @@ pub fn inspect_adapter(source: &Adapter) -> Result<AdapterReport> {
         labels: described.map(|own| own.goal.answers.names()).unwrap_or_default(),
         temperatures: described.map(|own| own.temperatures.clone()).unwrap_or_default(),
         intervals: described.map(|own| own.intervals.clone()).unwrap_or_default(),
+        abstentions: described.map(|own| own.abstentions.clone()).unwrap_or_default(),
         total_rank,
         average_rank: total_rank as f64 / modules.len().max(1) as f64,
         max_rank: modules.iter().map(|m| m.rank).max().unwrap_or(0),

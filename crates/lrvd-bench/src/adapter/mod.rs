@@ -1,6 +1,8 @@
 //! Trained adapters: what is in their folder, where they are found, what they answer.
 
+mod abstain;
 mod calibrate;
+mod certify;
 mod compare;
 mod decide;
 mod description;
@@ -17,15 +19,16 @@ mod seen;
 mod sets;
 mod wrong;
 
+pub use abstain::{AbstainBy, Abstaining, JudgedAnswer, Reason, Withheld};
 pub use calibrate::{QuestionMetrics, fit_decisions};
+pub use certify::fit_abstention;
 pub use compare::{ComparedModel, compare_models};
 pub use decide::Decided;
 pub use description::{
-    Abstention, BaseInfo, Calibration, Certificate, Description, RunInfo, Threshold,
+    Abstention, BaseInfo, Calibration, Certificate, Description, FittedTo, RiskTarget, RunInfo,
+    Threshold,
 };
-pub use evaluate::{
-    AskedRows, Evaluation, InputRow, Inputs, evaluate, fit_abstention, read_inputs, stream_inputs,
-};
+pub use evaluate::{AskedRows, Evaluation, InputRow, Inputs, evaluate, read_inputs, stream_inputs};
 pub use hashes::FileHashes;
 pub(crate) use inspect::low_scale;
 pub use inspect::{
@@ -35,12 +38,12 @@ pub use inspect::{
 pub use language::{
     Continuation, ContinuedToken, Generation, NEW_TOKENS, Prompt, SavedLanguageModel, ScoredToken,
 };
-pub use ood::{Oddness, OodDetector, OodReport, OodRow, OodScore, fit_ood};
+pub use ood::{OUTSIDE, Oddness, OodDetector, OodReport, OodRow, OodScore, fit_ood};
 pub use open::{Adapter, AdapterFiles, Base, OpenOptions, named_at};
 pub(crate) use open::{CARD_FILE, Kept, keep};
 pub use prune::{PairedMeasure, Pruned, PrunedModule};
 pub(crate) use saved::no_head;
-pub use saved::{RowAnswer, SavedClassifier, Withheld};
+pub use saved::{RowAnswer, SavedClassifier};
 pub use seen::{RowUse, SeenRows};
 pub use sets::LabelSets;
 pub(crate) use wrong::suspects;

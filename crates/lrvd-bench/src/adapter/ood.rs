@@ -2,9 +2,11 @@
 //! training an input is.
 //!
 //! Separate rows fit, choose and report: the reference rows fit the distance, the selection rows choose the score, the report
-//! rows give the area that is reported, and calibrate `p`.
+//! rows give the area that is reported, and calibrate `p`. The end of a training has no other texts to choose by: its score is the
+//! distance to the training rows, calibrated by rows that neither trained nor chose the model.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use anyhow::{anyhow, bail};
 use lrvd_burn::files::{HostTensor, WeightStore, is_file, write_safetensors};
@@ -30,9 +32,12 @@ const CALIBRATION: &str = "calibration";
 const MEANS: &str = "distance.means";
 const ROOT: &str = "distance.root";
 /// Rows of the distribution that each of the distance, the choice and the calibration needs: `p` falls to .05 from 19 on.
-const FEWEST: usize = 20;
+pub(super) const FEWEST: usize = 20;
 /// Rows of other texts that the choice and the report need each.
 const FEWEST_OUTSIDE: usize = 10;
+
+/// Share of the texts like those of training that counts as outside, where no other is asked for.
+pub const OUTSIDE: f64 = 0.05;
 
 /// A number that is larger for inputs unlike the texts of training.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -98,6 +103,7 @@ pub struct OodReport {
     /// In and out of distribution.
     pub selection_rows: [usize; 2],
     pub report_rows: [usize; 2],
+    /// Empty where no score was chosen: there were no other texts.
     pub scores: BTreeMap<OodScore, OodRow>,
 }
 
@@ -199,7 +205,7 @@ pub fn fit_ood(
     Ok(OodDetector {
         report: OodReport {
             schema_version: SCHEMA,
-            adapter: sha256_file(&classifier.folder().join(WEIGHTS_FILE))?,
+            adapter: String::new(),
             score: known[best],
             draws,
             seed,
@@ -213,10 +219,49 @@ pub fn fit_ood(
     })
 }
 
+impl OodReport {
+    /// That of the detector beside the adapter in `folder`, if there is one.
+    pub fn find(folder: &Path) -> Result<Option<Self>> {
+        Ok(OodDetector::find(folder)?.map(|detector| detector.report))
+    }
+}
+
 impl OodDetector {
-    /// Writes the detector beside the adapter of `classifier`, where [`read`](Self::read) finds it.
-    pub fn write(&self, classifier: &SavedClassifier) -> Result<()> {
-        let file = classifier.folder().join(FILE);
+    /// The distance to the class means of `reference`, calibrated by the rows with the features `calibrating`. `reference` has the
+    /// features of training rows and their classes.
+    pub(super) fn of_distance(
+        (features, classes): (&[f64], &[usize]),
+        calibrating: &[f64],
+        seed: u64,
+    ) -> Result<Self> {
+        let width = features.len() / classes.len().max(1);
+        let mut moments = ClassMoments::new(width);
+        moments.add(features, classes)?;
+        let distance = moments.distance()?;
+        let calibration = distance.distances(calibrating)?;
+        let report = OodReport {
+            schema_version: SCHEMA,
+            adapter: String::new(),
+            score: OodScore::Distance,
+            draws: 0,
+            seed,
+            reference_rows: classes.len(),
+            selection_rows: [0; 2],
+            report_rows: [calibration.len(), 0],
+            scores: BTreeMap::new(),
+        };
+        Ok(Self { report, calibration, distance: Some(distance) })
+    }
+
+    /// `true` for each of the rows of the calibration that counts as outside at [`OUTSIDE`].
+    pub(super) fn calibrating_outside(&self) -> Vec<bool> {
+        let is_outside = |&score: &f64| conformal_p(&self.calibration, score) <= OUTSIDE;
+        self.calibration.iter().map(is_outside).collect()
+    }
+
+    /// Writes the detector beside the adapter in `folder`, where [`find`](Self::find) finds it.
+    pub fn write(&self, folder: &Path) -> Result<()> {
+        let file = folder.join(FILE);
         let mut tensors = BTreeMap::new();
         let mut keep = |name: &str, shape: &[usize], values: &[f64]| -> Result<()> {
             tensors.insert(name.to_owned(), HostTensor::from_f64(shape, values)?);
@@ -228,22 +273,37 @@ impl OodDetector {
             keep(MEANS, &[distance.means().len() / width, width], distance.means())?;
             keep(ROOT, &[width, width], distance.root())?;
         }
-        let header = serde_json::to_string(&self.report)?;
+        let adapter = sha256_file(&folder.join(WEIGHTS_FILE))?;
+        let header = serde_json::to_string(&OodReport { adapter, ..self.report.clone() })?;
         write_safetensors(file, &tensors, &BTreeMap::from([(HEADER.to_owned(), header)]))?;
         Ok(())
     }
 
-    pub fn read(classifier: &SavedClassifier) -> Result<Self> {
-        let path = classifier.folder().join(FILE);
+    pub fn read(folder: &Path) -> Result<Self> {
+        let Some(found) = Self::find(folder)? else {
+            bail!("`{}` is not there: run `lrvd ood fit` first", folder.join(FILE).display());
+        };
+        Ok(found)
+    }
+
+    /// SHA-256 of the detector beside the adapter in `folder`, if there is one.
+    pub(super) fn hash(folder: &Path) -> Result<Option<String>> {
+        let path = folder.join(FILE);
+        is_file(&path)?.then(|| sha256_file(&path)).transpose()
+    }
+
+    /// The detector beside the adapter in `folder`, if there is one.
+    pub fn find(folder: &Path) -> Result<Option<Self>> {
+        let path = folder.join(FILE);
         if !is_file(&path)? {
-            bail!("`{}` is not there: run `lrvd ood fit` first", path.display());
+            return Ok(None);
         }
         let file = WeightStore::open(&path)?;
         let header = file.metadata().get(HEADER);
         let header =
             header.ok_or_else(|| anyhow!("`{}` has no header `{HEADER}`", path.display()))?;
         let report: OodReport = parse_versioned(&path, header, SCHEMA)?;
-        if report.adapter != sha256_file(&classifier.folder().join(WEIGHTS_FILE))? {
+        if report.adapter != sha256_file(&folder.join(WEIGHTS_FILE))? {
             bail!(
                 "`{}` was fitted to other weights than those in `{WEIGHTS_FILE}`: run `lrvd ood fit` again",
                 path.display()
@@ -259,7 +319,7 @@ impl OodDetector {
             }
             _ => None,
         };
-        Ok(Self { calibration: values(CALIBRATION)?, distance, report })
+        Ok(Some(Self { calibration: values(CALIBRATION)?, distance, report }))
     }
 
     /// Scores `inputs`; `first` is the number of inputs before these, for errors.

@@ -17,8 +17,9 @@ use lrvd_burn::peft::{
 use lrvd_burn::train::{latest_checkpoint, load_checkpoint};
 use lrvd_models::AutoModel;
 
-use super::description::{BaseInfo, DESCRIPTION_FILE, Description, RunInfo};
-use super::seen::SeenRows;
+use super::certify::EndFit;
+use super::description::{BaseInfo, DESCRIPTION_FILE, Description, RiskTarget, RunInfo};
+use super::seen::{RowUse, SeenRows};
 use super::{PEFT_CONFIG, encoder_only};
 use crate::answers::{AnswerSpace, Readout};
 use crate::backbone::{Backbone, locate_model, may_be_there, split_revision};
@@ -433,6 +434,8 @@ fn kl_weight(run: &RunState) -> Result<f64> {
 pub(crate) struct Kept {
     pub intervals: Intervals,
     pub thresholds: LabelThresholds,
+    /// Threshold above which no class is given, and the detector of other texts.
+    pub end: EndFit,
 }
 
 /// Intervals of predicted numbers or thresholds of labels, for every number of draws of the run: from the validation rows, or where
@@ -478,14 +481,15 @@ fn fit_kept(
     Ok(Kept { intervals: Intervals::of(rows.len(), residuals)?, ..Kept::default() })
 }
 
-/// Writes the adapter of the finished run `trained` into `folder`: the best model or the last one, as its settings say. Returns
-/// the intervals of numbers or the thresholds of labels.
+/// Writes the adapter of the finished run `trained` into `folder`: the best model or the last one, as its settings say, and with a
+/// `target` for the error rate what [`EndFit`] fits. Returns the intervals of numbers or the thresholds of labels, and that.
 pub(crate) fn keep(
     settings: &TrainSettings,
     trained: RunState,
     finished: &Finished,
     context: &RunContext<'_>,
     folder: &Path,
+    target: Option<RiskTarget>,
 ) -> Result<Kept> {
     let config = &settings.experiment;
     let kl_weight = kl_weight(&trained)?;
@@ -496,14 +500,23 @@ pub(crate) fn keep(
         }
         _ => (state.model, CheckpointChoice::Last, state.done),
     };
-    let kept = fit_kept(context, &*method, &model.clone().valid(), finished)?;
+    let answering = model.clone().valid();
+    let mut kept = fit_kept(context, &*method, &answering, finished)?;
+    if let Some(target) = target {
+        let run = folder.parent().unwrap_or(folder);
+        let answering = (&*method, &answering);
+        kept.end = EndFit::new(settings, context, answering, finished, target, run)?;
+    }
     let mut description = settings.description(step, which);
     description.temperatures.clone_from(finished.kept());
     description.intervals.clone_from(&kept.intervals);
     description.thresholds.clone_from(&kept.thresholds);
     let files = AdapterFiles::of(&model, config, kl_weight, description)?;
     files.write(folder, ExportLayout::Ragged, |_| Ok(None))?;
-    SeenRows::of(context.task, context.fitted, config).write(folder)?;
+    kept.end.write(folder)?;
+    let mut seen = SeenRows::of(context.task, context.fitted, (settings.method, config));
+    seen.add(RowUse::Certificate, kept.end.rows.iter().copied());
+    seen.write(folder)?;
     Ok(kept)
 }
 
@@ -586,6 +599,7 @@ impl AdapterFiles {
     pub fn capped(&self, cap: Cap) -> Result<(Self, CapReport)> {
         let (peft, report) = self.peft.capped(cap)?;
         let description = self.description.clone().map(Description::at_the_mean);
+        let description = description.map(Description::without_thresholds);
         Ok((Self { peft, posterior: None, description }, report))
     }
 

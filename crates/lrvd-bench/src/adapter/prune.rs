@@ -10,6 +10,7 @@ use lrvd_burn::train::{
 use lrvd_core::metrics::{argmax_rows, mean, sample_sd};
 use serde::Serialize;
 
+use super::description::Description;
 use super::open::{Adapter, AdapterFiles};
 use super::saved::SavedClassifier;
 use crate::data::Split;
@@ -141,7 +142,8 @@ impl Adapter {
         });
         let modules = modules.collect();
         let peft = PeftAdapter { base: own.base.clone(), saved: own.saved.clone(), ..cut };
-        let mut description = self.files.description.clone();
+        let description = self.files.description.clone();
+        let mut description = description.map(Description::without_thresholds);
         if let Some(description) = &mut description {
             description.run.ranks = ranks(&whole).into_iter().collect();
         }

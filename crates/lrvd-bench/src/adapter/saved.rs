@@ -13,9 +13,10 @@ use lrvd_burn::train::{ClassAnswer, DrawPolicy, Inputs, PassWatch, Prediction, S
 use lrvd_models::tokenizer::TextTokenizer;
 use lrvd_models::{AutoModel, Prefixes};
 
-use super::description::{Certificate, Description, check_draws};
+use super::abstain::AbstainBy;
+use super::description::{Description, check_draws};
 use super::open::{Adapter, OpenOptions};
-use crate::answers::{AnswerSpace, MOST_OPTIONS, QuestionKind};
+use crate::answers::{AnswerSpace, MOST_OPTIONS};
 use crate::backbone::{Backbone, Head, ModelLocation, load_model};
 use crate::data::batch::{TokenExamples, TokenisedExample, widest};
 use crate::data::{Columns, Cut, CutInputs, Input, Label, TextColumns, TextReader};
@@ -23,7 +24,7 @@ use crate::error::{Burn, Error, Kind, Result, kind_of};
 use crate::method::softened;
 use crate::run::NO_CASCADE;
 use crate::settings::BasePrecision;
-use crate::text::{percent, quoted};
+use crate::text::quoted;
 use crate::unused::Unused;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -173,25 +174,6 @@ pub enum RowAnswer {
         /// Standard deviation over the draws, which leaves out the noise of the numbers; `None` below two draws.
         draws_deviation: Option<f64>,
     },
-}
-
-/// Rule by which answers are withheld.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Withheld {
-    /// With an entropy above this, nats.
-    Above(f64),
-    /// To a question of the type, with a confidence below this.
-    Below(QuestionKind, f64),
-}
-
-impl Withheld {
-    /// `true` for an answer with these probabilities and this entropy.
-    pub fn contains(self, probabilities: &[f64], entropy: f64) -> bool {
-        match self {
-            Self::Above(limit) => entropy > limit,
-            Self::Below(kind, least) => kind.confidence(probabilities).is_ok_and(|own| own < least),
-        }
-    }
 }
 
 impl SavedClassifier {
@@ -554,41 +536,14 @@ impl SavedClassifier {
         Some(format!("{found}, the classifier was trained on {expected}"))
     }
 
-    /// Rule for answers to texts from `draws` draws: those with an entropy above `asked` are withheld, or else those above the
-    /// fitted threshold, if there is one.
-    pub fn withheld(&self, asked: Option<f64>, draws: usize) -> Result<Option<Withheld>> {
-        match (asked, &self.info.goal.answers) {
-            (None, _) => {}
-            (_, AnswerSpace::Labels { .. }) => {
-                bail!(
-                    "`--abstain-above` is for classifiers of one class, and this one gives several labels"
-                )
-            }
-            (_, AnswerSpace::Score) => {
-                bail!("`--abstain-above` is for classifiers, and this one predicts numbers")
-            }
-            (_, AnswerSpace::Question { .. } | AnswerSpace::Questions { .. }) => bail!(
-                "`--abstain-above` is an entropy, and typed questions have a threshold on the confidence: leave it out"
-            ),
-            _ => return Ok(asked.map(Withheld::Above)),
-        }
-        if let AnswerSpace::Question { question } = &self.info.goal.answers {
-            let found = self.calibration(question.kind, draws)?;
-            let least = found.and_then(|own| Some(own.threshold?.least));
-            return Ok(least.map(|least| Withheld::Below(question.kind, least)));
-        }
-        match self.fitted(&self.info.abstentions, "threshold", draws) {
-            Ok(found) => Ok(found.map(|found| Withheld::Above(found.above))),
-            Err(missing) => bail!("{missing}; `--abstain-above inf` always answers"),
-        }
-    }
-
-    /// The numbers of draws for which everything was fitted that was fitted for any; `None` if nothing was.
-    pub fn fitted_draws(&self) -> Option<BTreeSet<usize>> {
+    /// The numbers of draws for which everything was fitted that was fitted for any, with the thresholds of classes where these are
+    /// `asked` for; `None` if nothing was.
+    pub fn fitted_draws(&self, asked: Option<AbstainBy>) -> Option<BTreeSet<usize>> {
         let info = &self.info;
+        let abstains = asked == Some(AbstainBy::Fitted);
         let keys = [
             info.temperatures.by_draws.keys().copied().collect(),
-            info.abstentions.keys().copied().collect(),
+            info.abstentions.keys().copied().filter(|_| abstains).collect(),
             info.thresholds.by_draws.keys().copied().collect(),
         ];
         let by_type = info.calibration.values().map(|own| own.keys().copied().collect());
@@ -597,34 +552,12 @@ impl SavedClassifier {
     }
 
     /// Draws of an answer where no number is asked for: none, unless what was fitted is for one other number.
-    pub fn usual_draws(&self) -> usize {
-        let fitted = self.fitted_draws().unwrap_or_default();
+    pub fn usual_draws(&self, asked: Option<AbstainBy>) -> usize {
+        let fitted = self.fitted_draws(asked).unwrap_or_default();
         match fitted.first() {
             Some(&only) if fitted.len() == 1 => only,
             _ => 0,
         }
-    }
-
-    /// The thresholds of the answers of `draws` draws, one sentence each.
-    pub fn thresholds(&self, draws: usize) -> Vec<String> {
-        let of = |what: String, certificate: &Certificate| {
-            let Certificate { target, delta, rows, .. } = certificate;
-            let risk = percent(*target);
-            let confidence = percent(1.0 - delta);
-            format!(
-                "threshold: {what} is withheld, which was fitted to {rows} rows with {draws} draws for at most {risk} % \
-                 wrong answers at {confidence} % confidence"
-            )
-        };
-        let above = self.info.abstentions.get(&draws).map(|own| {
-            of(format!("an answer with an entropy above {:.4} nats", own.above), &own.certificate)
-        });
-        let below = self.info.calibration.iter().filter_map(|(kind, own)| {
-            let found = own.get(&draws)?.threshold?;
-            let what = format!("an answer to a {kind} with a confidence below {:.4}", found.least);
-            Some(of(what, &found.certificate))
-        });
-        above.into_iter().chain(below).collect()
     }
 
     /// Value `fitted` for the answers of `draws` draws; `None` if there is none for any number of draws.

@@ -11,7 +11,7 @@ use crate::answers::AnswerSpace;
 use crate::data::PreparedTask;
 use crate::data::batch::TokenisedExample;
 use crate::error::Result;
-use crate::method::FittedRows;
+use crate::method::{FittedRows, MethodName};
 use crate::settings::Config;
 
 /// Sorted hashes of 8 bytes, one tensor for each [`RowUse`], in the adapter folder of a run. Exports have no such file: the hash
@@ -87,7 +87,11 @@ pub struct SeenRows(BTreeMap<RowUse, Vec<u64>>);
 impl SeenRows {
     /// Rows of a run with `config` on `task`, of which `fitted` are the rows of the temperature, or of numbers those of the
     /// interval.
-    pub(crate) fn of(task: &PreparedTask, fitted: FittedRows, config: &Config) -> Self {
+    pub(crate) fn of(
+        task: &PreparedTask,
+        fitted: FittedRows,
+        (method, config): (MethodName, &Config),
+    ) -> Self {
         let is_regression = task.goal.answers == AnswerSpace::Score;
         let held = match fitted {
             FittedRows::Holdout if !is_regression => RowUse::Temperature,
@@ -105,6 +109,9 @@ impl SeenRows {
         let hash = |example: &TokenisedExample| example.row;
         seen.add(RowUse::Train, task.train.iter().map(hash));
         seen.add(held, task.holdout.iter().map(hash));
+        if method.chooses_by_holdout(config) {
+            seen.add(RowUse::Choice, task.holdout.iter().map(hash));
+        }
         seen.add(measured, task.validation.iter().map(hash));
         seen
     }

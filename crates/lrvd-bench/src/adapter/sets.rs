@@ -26,7 +26,7 @@ use crate::data::Split;
 use crate::error::Result;
 use crate::io::{read_json, read_lines};
 use crate::record::PredictionLine;
-use crate::run::{ADAPTER_DIR, LAST_PREDICTIONS, RECORD_FILE, SETTINGS_FILE};
+use crate::run::{ADAPTER_DIR, HELD_OUT_PREDICTIONS, LAST_PREDICTIONS, RECORD_FILE, SETTINGS_FILE};
 use crate::settings::CheckpointChoice;
 use crate::text::percent;
 
@@ -44,7 +44,7 @@ pub struct LabelSets {
 }
 
 /// Probabilities without the temperature: `p^T`, normalised.
-fn raw(probabilities: &[f64], temperature: f64) -> Vec<f64> {
+pub(super) fn untempered(probabilities: &[f64], temperature: f64) -> Vec<f64> {
     let powers: Vec<f64> = probabilities.iter().map(|p| p.powf(temperature)).collect();
     let sum: f64 = powers.iter().sum();
     powers.into_iter().map(|power| power / sum).collect()
@@ -59,7 +59,8 @@ impl LabelSets {
     ) -> Result<Self> {
         let mut scores = Vec::new();
         for (probabilities, label) in rows {
-            let own = raw(probabilities, temperature).get(label).copied().unwrap_or_default();
+            let own =
+                untempered(probabilities, temperature).get(label).copied().unwrap_or_default();
             scores.push(1.0 - own);
         }
         let rows = scores.len();
@@ -74,8 +75,8 @@ impl LabelSets {
         Ok(Self { alpha, rows, quantile, temperature })
     }
 
-    /// The rule by the validation rows of the classifier's run, whose answers are beside its adapter. They must not have chosen
-    /// the model.
+    /// The rule by the validation rows of the classifier's run, whose answers are beside its adapter, or where these chose the
+    /// model by rows that were held out from every choice.
     pub fn of_run(classifier: &SavedClassifier, alpha: f64, draws: usize) -> Result<Self> {
         check(classifier)?;
         let adapter = classifier.folder();
@@ -92,14 +93,17 @@ impl LabelSets {
         };
         let settings: Value = read_json(&run.join(SETTINGS_FILE))?;
         let of = |name: &str| &settings["experiment"][name];
-        if !of("patience").is_null() || of("checkpoint") == CheckpointChoice::Best.name() {
+        let is_chosen =
+            !of("patience").is_null() || of("checkpoint") == CheckpointChoice::Best.name();
+        let held_out = run.join(HELD_OUT_PREDICTIONS);
+        if is_chosen && !is_file(&held_out)? {
             bail!(
                 "the validation rows of `{}` chose the model, so that its answers to them are better than to new texts: pass \
                  labelled rows that the run has not used by `--sets-data`",
                 run.display()
             );
         }
-        let path = run.join(LAST_PREDICTIONS);
+        let path = if is_chosen { held_out } else { run.join(LAST_PREDICTIONS) };
         let lines: Vec<PredictionLine> = read_lines(&path)?;
         let mut rows = Vec::new();
         for line in &lines {
@@ -130,7 +134,7 @@ impl LabelSets {
 
     /// The set of a text with these `probabilities`, of which `class` is the most probable, in label order.
     pub fn of(&self, probabilities: &[f64], class: usize) -> Vec<usize> {
-        let own = raw(probabilities, self.temperature);
+        let own = untempered(probabilities, self.temperature);
         let is_in = |&id: &usize| id == class || 1.0 - own[id] <= self.quantile;
         (0..own.len()).filter(is_in).collect()
     }

@@ -30,6 +30,37 @@ impl FittedRows {
     }
 }
 
+/// Rows of a run that neither trained nor chose its model; they may have fitted its temperature.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FreshRows {
+    Validation,
+    HeldOut,
+}
+
+impl FreshRows {
+    /// Those of a run with `method` on `task`, whose fits read the rows `fitted`: the validation rows, or where these choose the
+    /// model rows that were held out for the temperature alone.
+    pub(crate) fn of(
+        method: MethodName,
+        config: &Config,
+        fitted: FittedRows,
+        task: &PreparedTask,
+    ) -> Option<Self> {
+        if !config.chooses_model() {
+            return (!task.validation.is_empty()).then_some(Self::Validation);
+        }
+        let is_fresh = fitted == FittedRows::Holdout && !method.chooses_by_holdout(config);
+        (is_fresh && !task.holdout.is_empty()).then_some(Self::HeldOut)
+    }
+}
+
+impl MethodName {
+    /// `true` if held-out rows choose ranks or a prior.
+    pub(crate) fn chooses_by_holdout(self, config: &Config) -> bool {
+        self.search(config).is_some() || (self.can().holdout)(config) > 0.0
+    }
+}
+
 /// Share of the training rows that is held out, drawn by class and by the seed of the run, and the rows of the fit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Holdout {
@@ -123,6 +154,12 @@ impl EvaluationWork {
         rows as f64 / (rows as f64 + others)
     }
 
+    /// Most rows that one more forward pass takes a tenth of the run with, beside evaluations of `evaluated` rows, though not
+    /// fewer than 1,000.
+    pub(crate) fn rows_of_pass(self, evaluated: usize) -> usize {
+        ((self.steps + evaluated * self.row) / 9).max(Self::FEWEST[0])
+    }
+
     /// Most rows whose evaluations take a tenth of the run, though not fewer than [`FEWEST`](Self::FEWEST).
     pub(crate) fn rows(self, drawn_validation: bool) -> usize {
         let [drawn, own] = Self::FEWEST;
@@ -188,6 +225,28 @@ mod tests {
         let lora = MethodName::LORA.tempered();
         let many = Holdout::new(lora, &default, 1_000_000, false, &classes);
         assert_eq!((many.share * 1e6).round(), 5000.0);
+    }
+
+    #[test]
+    fn rows_that_chose_nothing_are_those_of_validation_or_else_of_the_temperature() {
+        let row = || vec![TokenisedExample::single(vec![1], crate::data::Label::Class(0))];
+        let goal = crate::task::Goal::classification("c", vec!["a".to_owned(), "b".to_owned()]);
+        let empty = PreparedTask::without_examples(goal);
+        let task = PreparedTask { validation: row(), holdout: row(), ..empty.clone() };
+        let last = Preset::Default.config();
+        let best = Config { checkpoint: CheckpointChoice::Best, ..last.clone() };
+        let of = |name: &str, config: &Config, fitted, task: &PreparedTask| {
+            FreshRows::of(MethodName::from_name(name).unwrap(), config, fitted, task)
+        };
+        let (held, validation) = (FittedRows::Holdout, FittedRows::Validation);
+        assert_eq!(of("lora+ts", &last, validation, &task), Some(FreshRows::Validation));
+        assert_eq!(of("lora+ts", &best, held, &task), Some(FreshRows::HeldOut));
+        assert_eq!(of("bayeslora+ts", &last, held, &task), Some(FreshRows::Validation));
+        // The held-out rows chose the ranks, or were held out for nothing that says what they did.
+        assert_eq!(of("bayeslora+ts", &best, held, &task), None);
+        assert_eq!(of("lora", &best, FittedRows::None, &task), None);
+        assert_eq!(of("lora+ts", &last, validation, &empty), None);
+        assert_eq!(of("lora+ts", &best, held, &empty), None);
     }
 
     /// 270,000 of 300,000 rows in batches of 32: one epoch, and 20 steps.

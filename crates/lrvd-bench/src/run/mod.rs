@@ -16,7 +16,7 @@ pub(crate) use folder::{
     clear, file_hashes, remove_parts, still_there,
 };
 pub use numbered::{last_folder, next_folder};
-pub(crate) use outcome::{ByDraws, Finished, LAST_PREDICTIONS, summary};
+pub(crate) use outcome::{ByDraws, Finished, HELD_OUT_PREDICTIONS, LAST_PREDICTIONS, summary};
 pub(crate) use settings::{RowSettings, TrainSettings, is_run_on_texts};
 pub(crate) use start::{NO_CASCADE, Run, RunPlace, RunStart, check_class_weight};
 pub use start::{RunState, fit};

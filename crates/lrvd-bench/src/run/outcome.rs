@@ -26,6 +26,8 @@ use crate::task::Goal;
 /// Answers of the last model and of the best one to the validation rows.
 pub(crate) const LAST_PREDICTIONS: &str = "predictions-last.jsonl";
 const BEST_PREDICTIONS: &str = "predictions-best.jsonl";
+/// Answers of the kept model to rows that were held out from training and from every choice, where the validation rows chose it.
+pub(crate) const HELD_OUT_PREDICTIONS: &str = "predictions-held-out.jsonl";
 
 /// Something of every number of draws; 0 is the mean.
 pub(crate) type ByDraws<T> = BTreeMap<u32, T>;

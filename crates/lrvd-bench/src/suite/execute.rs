@@ -628,7 +628,8 @@ impl RunInput<'_> {
                 })?;
             }
             if let Some(settings) = self.saved_settings() {
-                keep(&settings, trained, finished, context, &folder.join(ADAPTER_DIR))?;
+                let folder = folder.join(ADAPTER_DIR);
+                keep(&settings, trained, finished, context, &folder, None)?;
             }
             Ok(())
         })

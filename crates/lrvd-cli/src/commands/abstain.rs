@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use anyhow::bail;
 use clap::{Args, Subcommand};
 use lrvd_bench::adapter::{
-    Calibration, Certificate, SavedClassifier, evaluate, fit_abstention, fit_decisions,
+    AbstainBy, Abstention, Calibration, Certificate, OUTSIDE, RiskTarget, SavedClassifier,
+    evaluate, fit_abstention, fit_decisions,
 };
 use lrvd_bench::answers::{AnswerSpace, QuestionKind};
 use lrvd_bench::data::Split;
@@ -49,7 +50,8 @@ pub(super) fn run(command: AbstainCommand, printer: Printer) -> Outcome {
     let (classifier, _, mut labelled) = labelled(&eval, printer)?;
     check_unseen(&classifier, &mut labelled, skip_seen, printer)?;
     // As many draws as the answers of `lrvd predict` have.
-    let draws = draws(&eval.adapter.answers, &classifier)?;
+    let draws = draws(&eval.adapter.answers, &classifier, None)?;
+    let target = RiskTarget { risk, delta };
     let seed = eval.adapter.answers.seed.unwrap_or(classifier.info.run.seed);
     let is_typed = matches!(
         classifier.info.goal.answers,
@@ -70,15 +72,53 @@ pub(super) fn run(command: AbstainCommand, printer: Printer) -> Outcome {
     let evaluation = evaluate(&classifier, &labelled.examples, draws, seed)?;
     printer.notes(evaluation.notes());
     write(&evaluation, out, printer)?;
-    let found = fit_abstention(&classifier, &labelled, &evaluation, draws, risk, delta)?;
+    let found = fit_abstention(&classifier, &labelled, &evaluation, draws, target)?;
     let body = json!({ "draws": draws, "abstention": found });
     let rows = |_: &Value| Row::keyed("draws", &BTreeMap::from([(draws, &found)]));
     printer.report_rows("abstain fit", &body, rows, |_| {
         let rows = format!("these {}", found.certificate.rows);
         let certified = certified(&rows, &found.certificate);
-        format!("threshold: an entropy of {:.4} nats. {certified}", found.above)
+        format!("threshold: an entropy of {:.4} nats{}. {certified}", found.above, unlike(&found))
     })?;
     Ok(ExitStatus::Done)
+}
+
+/// Words for the detector that a threshold is fitted with.
+fn unlike(found: &Abstention) -> String {
+    if found.detector.is_none() {
+        return String::new();
+    }
+    format!(
+        ", for texts other than the {} % most unlike those of training, which are not answered",
+        percent(OUTSIDE)
+    )
+}
+
+/// Rules by which answers are withheld.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct WithholdArguments {
+    /// Withhold uncertain answers, and those to texts unlike those of training.
+    ///
+    /// The threshold is the one that `lrvd train` or `lrvd abstain fit` has fitted for an error rate of the answers that are given. It
+    /// comes with the detector of other texts, if there was one. Without such a threshold the option is an error.
+    #[arg(long, conflicts_with = "abstain_above", help_heading = heading::ANSWERS)]
+    abstain: bool,
+    /// Withhold answers with an entropy above this many nats.
+    #[arg(long, value_name = "NATS", value_parser = args::entropy, allow_negative_numbers = true, help_heading = heading::ANSWERS)]
+    abstain_above: Option<f64>,
+}
+
+impl WithholdArguments {
+    /// The rule that is asked for, if one is.
+    pub(super) fn asked(self) -> Option<AbstainBy> {
+        self.abstain.then_some(AbstainBy::Fitted).or(self.abstain_above.map(AbstainBy::Above))
+    }
+
+    /// The options, and whether each is given.
+    #[cfg(feature = "serve")]
+    pub(super) fn given(self) -> [(&'static str, bool); 2] {
+        [("--abstain", self.abstain), ("--abstain-above", self.abstain_above.is_some())]
+    }
 }
 
 /// Rejects rows of `labelled` that the run of the classifier has used, or leaves them out.

@@ -87,6 +87,7 @@ const KEYS: &[&str] = &[
     "interval_level",
     "draws_deviation",
     "abstained",
+    "reason",
     "set",
     "draws",
     "score",

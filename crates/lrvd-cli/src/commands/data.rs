@@ -496,6 +496,7 @@ fn cross_fitted(arguments: &SuspectArguments, printer: Printer) -> Result<Suspec
         out: PathBuf::new(),
         resume: false,
         baseline: false,
+        target: None,
         strict: arguments.examples.strict,
     };
     let stop = AtomicBool::new(false);

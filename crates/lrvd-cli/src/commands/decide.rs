@@ -114,8 +114,8 @@ pub(super) fn run(arguments: DecideArguments, printer: Printer) -> Outcome {
         (None, Some(question)) => vec![("answer".to_owned(), question.clone())],
         (None, None) => bail!("pass --questions: this model answers any typed question"),
     };
-    let draws = draws(&adapter.answers, &classifier)?;
-    printer.notes(&classifier.thresholds(draws));
+    let draws = draws(&adapter.answers, &classifier, None)?;
+    printer.notes(&classifier.thresholds(None, draws));
     let seed = adapter.answers.seed.unwrap_or(classifier.info.run.seed);
     let (ids, questions): (Vec<String>, Vec<Question>) = asked.into_iter().unzip();
     let found = classifier.decide(&text, &questions, draws, seed, None)?;
@@ -260,8 +260,8 @@ pub(super) fn predict(
             "`--keep` is not for typed questions: their answers have the `id` and the line of the row"
         );
     }
-    let draws = draws(&adapter.answers, classifier)?;
-    printer.notes(&classifier.thresholds(draws));
+    let draws = draws(&adapter.answers, classifier, None)?;
+    printer.notes(&classifier.thresholds(None, draws));
     let seed = adapter.answers.seed.unwrap_or(classifier.info.run.seed);
     let mut skipped = Skipped::new(&input);
     let mut rows = 0;

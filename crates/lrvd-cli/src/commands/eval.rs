@@ -8,8 +8,8 @@ use burn::tensor::Device;
 use clap::{ArgGroup, Args};
 
 use lrvd_bench::adapter::{
-    Adapter, Evaluation, OpenOptions, QuestionMetrics, RowUse, SavedClassifier, SavedLanguageModel,
-    SeenRows, WrongRow, evaluate,
+    AbstainBy, Adapter, Evaluation, OpenOptions, QuestionMetrics, RowUse, SavedClassifier,
+    SavedLanguageModel, SeenRows, WrongRow, evaluate,
 };
 use lrvd_bench::answers::{AnswerSpace, QuestionKind};
 use lrvd_bench::data::table::RowFile;
@@ -392,10 +392,14 @@ impl OwnRows<'_> {
 }
 
 /// Draws of an answer that is given: where the command line names no number and does not say how draws are made, the mean or the
-/// number that a threshold was fitted for.
-pub(super) fn draws(arguments: &AnswerArguments, classifier: &SavedClassifier) -> Result<usize> {
+/// number that what is fitted was fitted for, a threshold included if it is `asked` for.
+pub(super) fn draws(
+    arguments: &AnswerArguments,
+    classifier: &SavedClassifier,
+    asked: Option<AbstainBy>,
+) -> Result<usize> {
     let is_spared = arguments.policy().needs_draws().is_some();
-    let usual = (!is_spared).then(|| classifier.usual_draws());
+    let usual = (!is_spared).then(|| classifier.usual_draws(asked));
     classifier.draws(arguments.draws.or(usual))
 }
 

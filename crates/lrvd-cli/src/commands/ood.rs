@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::bail;
 use clap::{Args, Subcommand};
 use lrvd_bench::adapter::{
-    Oddness, OodDetector, OodReport, OodRow, OodScore, SavedClassifier, fit_ood,
+    OUTSIDE, Oddness, OodDetector, OodReport, OodRow, OodScore, SavedClassifier, fit_ood,
 };
 use lrvd_bench::data::{Input, ReadOptions};
 use lrvd_bench::{Result, decimals};
@@ -66,7 +66,7 @@ pub(crate) struct ScoreArguments {
     #[command(flatten)]
     output: OutputArguments,
     /// Share of texts like those of training that may count as outside.
-    #[arg(long, value_name = "ALPHA", help_heading = heading::ANSWERS, default_value = "0.05", value_parser = args::share, allow_negative_numbers = true)]
+    #[arg(long, value_name = "ALPHA", help_heading = heading::ANSWERS, default_value_t = OUTSIDE, value_parser = args::share, allow_negative_numbers = true)]
     alpha: f64,
 }
 
@@ -89,7 +89,7 @@ fn opened(arguments: &AdapterArguments, printer: Printer) -> Result<SavedClassif
 
 fn fit(arguments: FitArguments, printer: Printer) -> Outcome {
     let classifier = opened(&arguments.adapter, printer)?;
-    let draws = draws(&arguments.adapter.answers, &classifier)?;
+    let draws = draws(&arguments.adapter.answers, &classifier, None)?;
     let seed = arguments.adapter.answers.seed.unwrap_or(classifier.info.run.seed);
     let own = OwnRows {
         columns: &arguments.columns,
@@ -109,7 +109,7 @@ fn fit(arguments: FitArguments, printer: Printer) -> Outcome {
     let outside = inputs_of(input, &arguments.adapter.dir, &classifier, printer)?;
     let outside: Vec<Input> = outside.map(|row| row?.input).collect::<Result<_>>()?;
     let found = fit_ood(&classifier, &labelled, reference.as_ref(), &outside, draws, seed)?;
-    found.write(&classifier)?;
+    found.write(classifier.folder())?;
     let rows = |report: &OodReport| Row::keyed("score", &report.scores);
     printer.report_rows("ood fit", &found.report, rows, shown)?;
     Ok(ExitStatus::Done)
@@ -167,7 +167,7 @@ fn score(arguments: ScoreArguments, printer: Printer) -> Outcome {
     input.check()?;
     let mut written = Answers::new("ood score", printer).into_file(&output)?;
     let classifier = opened(&adapter, printer)?;
-    let detector = OodDetector::read(&classifier)?;
+    let detector = OodDetector::read(classifier.folder())?;
     let OodReport { score, draws, seed, .. } = detector.report;
     for (name, asked, fitted) in [
         ("--draws", adapter.answers.draws.map(|draws| draws as u64), draws as u64),

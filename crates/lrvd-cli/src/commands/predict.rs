@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use anyhow::bail;
 use clap::Args;
 use lrvd_bench::adapter::{
-    InputRow, LabelSets, RowAnswer, SavedClassifier, Withheld, read_inputs, stream_inputs,
+    Abstaining, InputRow, JudgedAnswer, LabelSets, Reason, RowAnswer, SavedClassifier, read_inputs,
+    stream_inputs,
 };
 use lrvd_bench::answers::AnswerSpace;
 use lrvd_bench::data::{Input, KeptCells, Place, ReadOptions, table};
@@ -14,10 +15,11 @@ use lrvd_bench::{Error, Kind as ErrorKind, Result, kind_of};
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use super::abstain::WithholdArguments;
 use super::answers::{Answers, InputArguments, Origin, OutputArguments, Rows, Skipped, Window};
 use super::eval::{OwnRows, draws, load};
 use super::{Outcome, STDIN, decide};
-use crate::args::{self, AdapterArguments, InputColumns, heading};
+use crate::args::{self, AdapterArguments, AnswerArguments, InputColumns, heading};
 use crate::printer::Printer;
 
 #[derive(Debug, Args)]
@@ -28,21 +30,61 @@ pub(crate) struct PredictArguments {
     pub(crate) input: InputArguments,
     #[command(flatten)]
     pub(crate) output: OutputArguments,
-    /// Give no label if the entropy is above this many nats [default: the threshold of `lrvd abstain fit`, if any].
-    #[arg(long, value_name = "NATS", value_parser = args::entropy, allow_negative_numbers = true, help_heading = heading::ANSWERS)]
-    pub(crate) abstain_above: Option<f64>,
-    /// Give each text the labels among which the right one is, but for a share ALPHA of the texts.
-    ///
-    /// ALPHA 0.1 gives sets that hold the right label in 90 %. They follow from the run's answers to its validation rows, which
-    /// must not have chosen the model.
-    #[arg(long, value_name = "ALPHA", value_parser = args::share, allow_negative_numbers = true, help_heading = heading::ANSWERS)]
-    pub(crate) sets: Option<f64>,
-    /// Labelled rows for `--sets`, which the run has not used, in place of its validation rows.
-    #[arg(long, value_name = "FILE", requires = "sets", help_heading = heading::ANSWERS, hide_short_help = true)]
-    pub(crate) sets_data: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) withhold: WithholdArguments,
+    #[command(flatten)]
+    pub(crate) sets: SetArguments,
     /// List all labels in a terminal, instead of the five most probable.
     #[arg(long, help_heading = heading::OUTPUT)]
     pub(crate) all: bool,
+}
+
+/// Sets of labels beside the answers.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct SetArguments {
+    /// Give each text the labels among which the right one is, but for a share ALPHA of the texts.
+    ///
+    /// ALPHA 0.1 gives sets that hold the right label in 90 %. They follow from the run's answers to its validation rows, or
+    /// where these chose the model to rows that were held out for its temperature alone.
+    #[arg(long, value_name = "ALPHA", value_parser = args::share, allow_negative_numbers = true, help_heading = heading::ANSWERS)]
+    pub(crate) sets: Option<f64>,
+    /// Labelled rows for `--sets`, which the run has not used, in place of those of the run.
+    #[arg(long, value_name = "FILE", requires = "sets", help_heading = heading::ANSWERS, hide_short_help = true)]
+    sets_data: Option<PathBuf>,
+}
+
+impl SetArguments {
+    /// The rule of the sets that are asked for, with a note on it; `columns` are those of its rows.
+    pub(super) fn rule(
+        &self,
+        classifier: &SavedClassifier,
+        (answers, columns): (&AnswerArguments, &InputColumns),
+        draws: usize,
+        printer: Printer,
+    ) -> Result<Option<LabelSets>> {
+        let Some(alpha) = self.sets else { return Ok(None) };
+        if answers.policy().needs_draws().is_some() {
+            bail!(
+                "`--sets` is for answers of one number of draws: leave out `--cascade` and `--antithetic`"
+            );
+        }
+        let found = match &self.sets_data {
+            None => LabelSets::of_run(classifier, alpha, draws)?,
+            Some(file) => {
+                let own = OwnRows {
+                    columns,
+                    label: None,
+                    reading: &ReadOptions::default(),
+                    strict: answers.open().strict,
+                };
+                let rows = own.read(classifier, file, printer)?;
+                let seed = answers.seed.unwrap_or(classifier.info.run.seed);
+                LabelSets::of_rows(classifier, &rows, alpha, draws, seed)?
+            }
+        };
+        printer.note(&found.describe());
+        Ok(Some(found))
+    }
 }
 
 /// Labels of an answer in a terminal.
@@ -83,6 +125,9 @@ enum Kind<'a> {
         mutual_information: Option<f64>,
         #[serde(skip_serializing_if = "Option::is_none")]
         abstained: Option<bool>,
+        /// Reason for which the classifier abstains.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        reason: Option<Reason>,
         /// Labels among which the right one is, where they are asked for.
         #[serde(skip_serializing_if = "Option::is_none")]
         set: Option<Vec<&'a str>>,
@@ -106,83 +151,46 @@ pub(super) fn run(arguments: PredictArguments, printer: Printer) -> Outcome {
     arguments.input.check()?;
     let mut written = Answers::new("predict", printer).into_file(&arguments.output)?;
     let classifier = load(&arguments.adapter, printer)?;
+    let asked = arguments.withhold.asked();
     let is_typed = matches!(
         classifier.info.goal.answers,
         AnswerSpace::Question { .. } | AnswerSpace::Questions { .. }
     );
     if is_typed {
-        if arguments.sets.is_some() {
+        if arguments.sets.sets.is_some() {
             bail!("`--sets` is for classifiers with one class for each text");
         }
-        classifier
-            .withheld(arguments.abstain_above, draws(&arguments.adapter.answers, &classifier)?)?;
+        let draws = draws(&arguments.adapter.answers, &classifier, asked)?;
+        classifier.withheld(asked, draws)?;
         return decide::predict(arguments.input, &arguments.adapter, &classifier, written, printer);
     }
-    let draws = draws(&arguments.adapter.answers, &classifier)?;
-    let limit = classifier.withheld(arguments.abstain_above, draws)?;
-    if arguments.abstain_above.is_none() {
-        printer.notes(&classifier.thresholds(draws));
-    }
+    let draws = draws(&arguments.adapter.answers, &classifier, asked)?;
+    let abstaining = Abstaining::open(&classifier, asked, draws)?;
+    printer.notes(&classifier.thresholds(asked, draws));
     let seed = arguments.adapter.answers.seed.unwrap_or(classifier.info.run.seed);
-    let sets = sets(&arguments, &classifier, draws, printer)?;
+    let reading = (&arguments.adapter.answers, &arguments.input.columns);
+    let sets = arguments.sets.rule(&classifier, reading, draws, printer)?;
     let most_labels = if arguments.all { usize::MAX } else { SHOWN };
     let labels = &classifier.info.goal.answers.names();
     let skipped = Skipped::new(&arguments.input);
     let strict = arguments.adapter.answers.open().strict;
     let inputs = inputs_of(arguments.input, &arguments.adapter.dir, &classifier, printer)?;
     let windows = Windows { classifier: &classifier, draws, skipped };
-    let ask = |inputs: &[Input], done| classifier.predict(inputs, draws, seed, done);
+    let ask = |inputs: &[Input], done| {
+        let found = classifier.predict(inputs, draws, seed, done)?;
+        abstaining.judge(&classifier, inputs, found, (draws, done))
+    };
     windows.run(inputs, (strict, printer), ask, |origin, found| {
         let (input, prediction) = match found {
             Ok(found) => found,
             Err(error) => return written.write_none(origin, error),
         };
-        let rules = Rules { limit, sets: sets.as_ref() };
-        let answer = answer(&classifier, labels, origin, input, prediction, draws, rules);
+        let answer = answer(&classifier, labels, origin, input, prediction, draws, sets.as_ref());
         let shown = || shown(&answer, labels, &input.choices, most_labels);
         written.write(&answer, &Line { answer: &answer, labels }, shown)
     })?;
     printer.notes(&classifier.cut_note());
     written.finish(|all| json!({ "labels": labels, "predictions": all }))
-}
-
-/// Rules for an answer: those that withhold it, and those of its set.
-#[derive(Clone, Copy)]
-struct Rules<'a> {
-    limit: Option<Withheld>,
-    sets: Option<&'a LabelSets>,
-}
-
-/// The rule of the sets that are asked for, with a note on it.
-fn sets(
-    arguments: &PredictArguments,
-    classifier: &SavedClassifier,
-    draws: usize,
-    printer: Printer,
-) -> Result<Option<LabelSets>> {
-    let Some(alpha) = arguments.sets else { return Ok(None) };
-    let answers = &arguments.adapter.answers;
-    if answers.policy().needs_draws().is_some() {
-        bail!(
-            "`--sets` is for answers of one number of draws: leave out `--cascade` and `--antithetic`"
-        );
-    }
-    let found = match &arguments.sets_data {
-        None => LabelSets::of_run(classifier, alpha, draws)?,
-        Some(file) => {
-            let own = OwnRows {
-                columns: &arguments.input.columns,
-                label: None,
-                reading: &ReadOptions::default(),
-                strict: answers.open().strict,
-            };
-            let rows = own.read(classifier, file, printer)?;
-            let seed = answers.seed.unwrap_or(classifier.info.run.seed);
-            LabelSets::of_rows(classifier, &rows, alpha, draws, seed)?
-        }
-    };
-    printer.note(&found.describe());
-    Ok(Some(found))
 }
 
 /// Inputs that are answered window by window: a long input needs little memory.
@@ -275,10 +283,8 @@ fn shown(answer: &PredictedRow<'_>, labels: &[String], choices: &[String], most:
                 ranked.iter().map(|(name, p)| format!("  {name:width$}  {:5.1} %", 100.0 * p)),
             );
         }
-        Kind::Class { probs, entropy, mutual_information, abstained, set, .. } => {
-            if *abstained == Some(true) {
-                lines.push("  no answer is given: the entropy is above the threshold".to_owned());
-            }
+        Kind::Class { probs, entropy, mutual_information, reason, set, .. } => {
+            lines.extend(reason.map(|reason| format!("  no answer: {}", reason.describe())));
             let mut ranked: Vec<(usize, f64)> = probs.iter().copied().enumerate().collect();
             // A letter without a choice is no answer.
             ranked.truncate(if choices.is_empty() { labels.len() } else { choices.len() });
@@ -382,11 +388,12 @@ fn answer<'a>(
     labels: &'a [String],
     origin: &'a Origin,
     input: &'a Input,
-    prediction: &'a RowAnswer,
+    judged: &'a JudgedAnswer,
     draws: usize,
-    rules: Rules<'_>,
+    sets: Option<&LabelSets>,
 ) -> PredictedRow<'a> {
-    let (kind, draws) = match prediction {
+    let &JudgedAnswer { abstained, reason, .. } = judged;
+    let (kind, draws) = match &judged.answer {
         &RowAnswer::Score { score, interval, draws_deviation } => {
             let interval_level = interval.map(|_| Intervals::LEVEL);
             (Kind::Score { predicted: score, interval, interval_level, draws_deviation }, draws)
@@ -401,7 +408,6 @@ fn answer<'a>(
             (kind, *draws)
         }
         RowAnswer::Class { probabilities, class, entropy, mutual_information, draws } => {
-            let abstained = rules.limit.map(|limit| limit.contains(probabilities, *entropy));
             let given = |names: &'a [String]| {
                 names.get(*class).map(String::as_str).filter(|_| abstained != Some(true))
             };
@@ -413,7 +419,8 @@ fn answer<'a>(
                 entropy: *entropy,
                 mutual_information: *mutual_information,
                 abstained,
-                set: rules.sets.map(|sets| {
+                reason,
+                set: sets.map(|sets| {
                     let set = sets.of(probabilities, *class).into_iter();
                     set.filter_map(|id| labels.get(id)).map(String::as_str).collect()
                 }),
@@ -439,6 +446,7 @@ mod tests {
             entropy: 1.5234,
             mutual_information: Some(0.25),
             abstained,
+            reason: (abstained == Some(true)).then_some(Reason::Uncertain),
             set: None,
         };
         let origin = Origin::default();
@@ -452,7 +460,10 @@ mod tests {
         assert_eq!(shown(&answer(kind(None), 3), &labels, &[], SHOWN), five);
         let all = shown(&answer(kind(Some(true)), 3), &labels, &[], usize::MAX);
         assert_eq!(all.lines().count(), 10, "{all}");
-        assert!(all.contains("no answer is given") && all.contains("intent 0    2.0 %"), "{all}");
+        assert!(
+            all.contains("\n  no answer: uncertain\n") && all.contains("intent 0    2.0 %"),
+            "{all}"
+        );
         let choices = ["yes".to_owned(), "no".to_owned()];
         let question = shown(&answer(kind(None), 0), &labels, &choices, SHOWN);
         assert!(question.contains("  intent 1 no    40.0 %\n  intent 0 yes"), "{question}");

@@ -9,14 +9,18 @@ use anyhow::{Context as _, anyhow, bail};
 use burn::tensor::Device;
 use clap::Args;
 use lrvd_bench::Result;
-use lrvd_bench::adapter::{Adapter, Base, SavedClassifier, SavedLanguageModel};
+use lrvd_bench::adapter::{
+    AbstainBy, Abstaining, Adapter, Base, SavedClassifier, SavedLanguageModel,
+};
 use lrvd_burn::train::DrawPolicy;
 use serde_json::json;
 
 use super::Outcome;
+use super::abstain::WithholdArguments;
 use super::decide::{ReadoutArguments, base_alone, untrained};
 use super::eval::{draws, spares_nothing};
-use crate::args::{self, AnswerArguments, heading};
+use super::predict::SetArguments;
+use crate::args::{self, AnswerArguments, InputColumns, heading};
 use crate::exit::{ExitStatus, stop_flag};
 use crate::printer::{Format, Printer, remark};
 use crate::serve::{Limits, Model, Server, check_name, log_signal};
@@ -54,9 +58,10 @@ pub(crate) struct ServeArguments {
     /// An origin whose pages may send requests, as in `https://app.example`; may be repeated [default: none].
     #[arg(long, value_name = "ORIGIN", value_parser = origin, help_heading = heading::SERVER, hide_short_help = true)]
     pub(crate) allow_origin: Vec<String>,
-    /// Give no label if the entropy is above this many nats [default: the threshold of `lrvd abstain fit`, if any].
-    #[arg(long, value_name = "NATS", value_parser = args::entropy, allow_negative_numbers = true, help_heading = heading::ANSWERS)]
-    pub(crate) abstain_above: Option<f64>,
+    #[command(flatten)]
+    pub(crate) withhold: WithholdArguments,
+    #[command(flatten)]
+    pub(crate) sets: SetArguments,
     /// Largest number of draws in a request.
     #[arg(long, value_name = "K", default_value = "100", value_parser = args::few(0, 1000), allow_negative_numbers = true, help_heading = heading::LIMITS)]
     pub(crate) max_draws: usize,
@@ -201,10 +206,12 @@ pub(super) fn run(arguments: ServeArguments, printer: Printer) -> Outcome {
     };
     let device = arguments.answers.device.open(printer)?;
     let answers = arguments.answers;
-    let limit = arguments.abstain_above;
+    let asked = arguments.withhold.asked();
+    let sets = arguments.sets;
     let loader = Loader {
         answers,
-        limit,
+        asked,
+        sets,
         batch_size: limits.batch_size,
         decides: arguments.decisions,
         readout: arguments.readout,
@@ -236,7 +243,8 @@ pub(super) fn run(arguments: ServeArguments, printer: Printer) -> Outcome {
 /// Loads the models of a server, with the options of their answers.
 struct Loader {
     answers: AnswerArguments,
-    limit: Option<f64>,
+    asked: Option<AbstainBy>,
+    sets: SetArguments,
     batch_size: usize,
     /// True if a language model answers typed questions.
     decides: bool,
@@ -283,16 +291,16 @@ impl Loader {
     }
 
     fn classifier(&self, mut saved: SavedClassifier) -> Result<Model> {
-        let Self { answers, limit, .. } = self;
+        let Self { answers, asked, .. } = self;
         self.printer.notes(&saved.warnings);
-        let draws = draws(answers, &saved)?;
-        saved.withheld(*limit, draws)?;
-        if limit.is_none() {
-            self.printer.notes(&saved.thresholds(draws));
-        }
+        let draws = draws(answers, &saved, *asked)?;
+        let abstaining = Abstaining::open(&saved, *asked, draws)?;
+        self.printer.notes(&saved.thresholds(*asked, draws));
+        let reading = (answers, &InputColumns::default());
+        let sets = self.sets.rule(&saved, reading, draws, self.printer)?;
         let seed = answers.seed.unwrap_or(saved.info.run.seed);
         saved.info.run.batch_size = self.batch_size;
-        Ok(Model::Classifier { saved: Box::new(saved), draws, seed, limit: *limit })
+        Ok(Model::Classifier { saved: Box::new(saved), draws, seed, abstaining, sets })
     }
 }
 
@@ -325,8 +333,11 @@ fn check(arguments: &ServeArguments) -> Result<()> {
     }
     let Some(dir) = &arguments.dir else { return Ok(()) };
     let own = [("--max-tokens", arguments.max_tokens.is_some())];
+    let [abstain, above] = arguments.withhold.given();
     let others = [
-        ("--abstain-above", arguments.abstain_above.is_some()),
+        abstain,
+        above,
+        ("--sets", arguments.sets.sets.is_some()),
         ("--batch-size", arguments.batch_size.is_some()),
     ];
     let generates = !arguments.decisions && Adapter::is_for_texts(dir)?;

@@ -2,8 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
+use anyhow::bail;
 use clap::Args;
-use lrvd_bench::adapter::{Adapter, AdapterReport, OpenOptions, inspect_adapter, named_at};
+use lrvd_bench::adapter::{
+    Abstention, Adapter, AdapterReport, Certificate, OUTSIDE, OodReport, OpenOptions, RiskTarget,
+    inspect_adapter, named_at,
+};
 use lrvd_bench::answers::AnswerSpace;
 use lrvd_bench::data::Data;
 use lrvd_bench::data_check::LengthStats;
@@ -12,8 +16,8 @@ use lrvd_bench::record::CheckpointRecord;
 use lrvd_bench::run::{CHECKPOINT_DIR, last_folder, next_folder};
 use lrvd_bench::settings::{CheckpointChoice, Layers, Training};
 use lrvd_bench::{
-    PlannedSetting, Result, TrainOptions, TrainOutcome, TrainPlan, UnknownName, plan_training,
-    train,
+    PlannedSetting, Result, TrainOptions, TrainOutcome, TrainPlan, UnknownName, percent,
+    plan_training, train,
 };
 use lrvd_burn::device;
 use lrvd_burn::train::latest_checkpoint;
@@ -108,6 +112,14 @@ pub(crate) struct TrainArguments {
     /// run, it is fitted after it, and one line compares both on the validation rows.
     #[arg(long, help_heading = heading::METHOD, hide_short_help = true)]
     pub(crate) no_baseline: bool,
+    /// Largest error rate of the answers that `--abstain` gives, or none [default: 0.05].
+    ///
+    /// The end of the run fits a threshold on the entropy above which `lrvd predict --abstain` and `lrvd serve --abstain` give no answer,
+    /// with 95 % confidence that at most this share of the given answers is wrong, and a detector of texts unlike those of
+    /// training. They need rows that neither trained nor chose the model: the validation rows, or where these chose it the rows
+    /// that fitted the temperature. 0.05 needs at least 59 of them, 0.01 at least 299. `none` fits neither. For classes.
+    #[arg(long, value_name = "RISK", value_parser = risk, allow_negative_numbers = true, help_heading = heading::ANSWERS)]
+    pub(crate) risk: Option<Risk>,
     /// Rank, or the initial rank [default: from the settings, 8].
     ///
     /// BayesLoRA and AdaLoRA start from the initial rank.
@@ -127,6 +139,18 @@ pub(crate) struct TrainArguments {
     /// Print what would be trained, and every setting with its origin; train and write nothing.
     #[arg(long, help_heading = heading::OUTPUT, conflicts_with = "resume")]
     pub(crate) dry_run: bool,
+}
+
+/// Largest error rate of the answers that are given; `None` fits no threshold.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Risk(Option<f64>);
+
+fn risk(text: &str) -> Result<Risk, String> {
+    if text == "none" {
+        return Ok(Risk(None));
+    }
+    let found = args::share(text).map_err(|error| format!("{error}, or none"))?;
+    Ok(Risk(Some(found)))
 }
 
 pub(super) fn run(arguments: TrainArguments, global: GlobalArguments, printer: Printer) -> Outcome {
@@ -163,7 +187,14 @@ pub(super) fn run(arguments: TrainArguments, global: GlobalArguments, printer: P
     };
     match printer.format() {
         Format::Json => {
-            let body = json!({ "complete": true, "adapter": adapter, "record": record });
+            let saved = Adapter::open(&adapter, &OpenOptions::default(), &device::open(device::CPU)?)?;
+            let body = json!({
+                "complete": true,
+                "adapter": adapter,
+                "record": record,
+                "abstentions": inspect_adapter(&saved)?.abstentions,
+                "detector": OodReport::find(&adapter)?,
+            });
             printer.document("train", body)?;
         }
         _ => {
@@ -173,7 +204,11 @@ pub(super) fn run(arguments: TrainArguments, global: GlobalArguments, printer: P
                 // Those of the model that is saved: the record counts the last one.
                 let saved =
                     Adapter::open(&adapter, &OpenOptions::default(), &device::open(device::CPU)?)?;
-                printer.data(&sizes(chosen, start, &inspect_adapter(&saved)?))?;
+                let report = inspect_adapter(&saved)?;
+                printer.data(&sizes(chosen, start, &report))?;
+                if let Some(text) = withheld(&report, OodReport::find(&adapter)?.as_ref()) {
+                    printer.data(&format!("\n{text}"))?;
+                }
                 if let Some(classes) = &record.classes {
                     printer.data(&format!("\n{}", table::by_class(classes)))?;
                 }
@@ -218,6 +253,40 @@ fn planned(plan: &TrainPlan) -> String {
     let settings = plan.settings.iter().map(setting).collect();
     let about = table::words(&["run", ""], rows);
     format!("{about}\n\n{}", table::words(&["setting", "value", "origin"], settings))
+}
+
+/// The thresholds of `--abstain`, by number of draws, and the rows that the detector of other texts was fitted to; `None` if nothing was.
+fn withheld(saved: &AdapterReport, detector: Option<&OodReport>) -> Option<String> {
+    let row = |(&draws, own): (&usize, &Abstention)| {
+        let Certificate { target, delta, risk, coverage, rows } = own.certificate;
+        let scale = if own.untempered { " at temperature 1" } else { "" };
+        vec![
+            if draws == 0 { "mean".to_owned() } else { format!("{draws} draws") },
+            format!("{:.4} nats{scale}", own.above),
+            format!("{:.1} % of {rows} {} rows", 100.0 * coverage, own.fitted_to.describe()),
+            format!("{:.2} %", 100.0 * risk),
+            format!("{} % with {} % confidence", percent(target), percent(1.0 - delta)),
+        ]
+    };
+    let header = [
+        "--abstain",
+        "no answer above an entropy of",
+        "answered",
+        "wrong of these",
+        "wrong at most",
+    ];
+    let rows: Vec<Vec<String>> = saved.abstentions.iter().map(row).collect();
+    let thresholds = (!rows.is_empty()).then(|| table::words(&header, rows));
+    let unlike = detector.map(|own| {
+        format!(
+            "texts unlike those of training: fitted to {} training rows, of {} other rows {} % count as unlike",
+            own.reference_rows,
+            own.report_rows[0],
+            percent(OUTSIDE)
+        )
+    });
+    let lines: Vec<String> = thresholds.into_iter().chain(unlike).collect();
+    (!lines.is_empty()).then(|| lines.join("\n"))
 }
 
 /// Ranks of the saved checkpoint out of `start`, and its trained values by part.
@@ -316,6 +385,17 @@ fn options(
         (None, _) if is_tempered => MethodName::LORA.tempered(),
         (None, _) => MethodName::LORA,
     };
+    let is_of_classes = match data {
+        Data::Texts(_) => false,
+        Data::Labelled(data) => matches!(data.kind.goal.answers, AnswerSpace::Classes { .. }),
+    };
+    let target = match arguments.risk {
+        Some(Risk(Some(_))) if !is_of_classes => bail!(
+            "`--risk` is for rows of one class each, and these have other answers: leave it out"
+        ),
+        Some(Risk(risk)) => risk.map(|risk| RiskTarget { risk, ..RiskTarget::USUAL }),
+        None => is_of_classes.then_some(RiskTarget::USUAL),
+    };
     Ok(TrainOptions {
         model: named_at(&arguments.model, arguments.revision.as_deref())?,
         method,
@@ -326,6 +406,7 @@ fn options(
         out,
         resume: arguments.resume,
         baseline: !arguments.no_baseline,
+        target,
         strict: arguments.examples.strict,
     })
 }

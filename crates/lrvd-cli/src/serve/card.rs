@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use lrvd_bench::Result;
-use lrvd_bench::adapter::{Generation, NEW_TOKENS, SavedClassifier, SavedLanguageModel, Withheld};
+use lrvd_bench::adapter::{
+    AbstainBy, Generation, NEW_TOKENS, SavedClassifier, SavedLanguageModel, Withheld,
+};
 use lrvd_bench::answers::{AnswerSpace, QuestionKind};
 use lrvd_bench::data::LanguageColumns;
 use lrvd_bench::run::MAX_SEED;
@@ -41,8 +43,12 @@ impl Card {
     /// The card of `model` under `limits`; without a `name` it is called by what it was trained for.
     pub(super) fn new(model: &Model, name: Option<String>, limits: &Limits) -> Result<Self> {
         let mut card = match model {
-            Model::Classifier { saved, draws, seed, limit } => {
-                Self::Classifier(ClassifierCard::new(saved, *draws, *seed, *limit, limits))
+            Model::Classifier { saved, draws, seed, abstaining, sets } => {
+                let mut card = ClassifierCard::new(saved, *draws, *seed, abstaining.asked, limits);
+                if sets.is_some() {
+                    card.only_usual_draws();
+                }
+                Self::Classifier(card)
             }
             Model::Language { saved, draws, seed } => {
                 Self::Language(LanguageCard::new(saved, *draws, *seed, limits)?)
@@ -121,7 +127,8 @@ pub(super) struct ClassifierCard {
     pub(super) seed: u64,
     /// The numbers of draws that a request may ask for.
     pub(super) allowed_draws: Vec<usize>,
-    /// By number of draws where there is such a threshold: the entropy in nats above which an answer is withheld.
+    /// By number of draws: the entropy in nats above which an answer is withheld. Empty where the server withholds none, and for a
+    /// threshold on the entropy at temperature 1, which answers do not have.
     pub(super) abstain_above: BTreeMap<usize, f64>,
     /// Most texts of a request.
     pub(super) max_texts: usize,
@@ -133,29 +140,32 @@ pub(super) struct ClassifierCard {
 
 impl ClassifierCard {
     /// The card of `classifier`. Numbers of draws that it has no temperature or threshold for, while it has them for
-    /// others, cannot be asked for; `limit` takes the place of all thresholds.
+    /// others, cannot be asked for; thresholds count if they are `asked` for.
     fn new(
         classifier: &SavedClassifier,
         draws: usize,
         seed: u64,
-        limit: Option<f64>,
+        asked: Option<AbstainBy>,
         limits: &Limits,
     ) -> Self {
         let info = &classifier.info;
-        let fitted = classifier.fitted_draws();
+        let fitted = classifier.fitted_draws(asked);
+        let is_stated = matches!(asked, Some(AbstainBy::Above(_)));
         let is_allowed = |draws: &usize| {
             // What was fitted is not for draws that are spared.
             let is_calibrated = |kind| classifier.calibration(kind, *draws).is_ok();
             classifier.draws(Some(*draws)).is_ok()
-                && classifier.withheld(limit, *draws).is_ok()
+                && classifier.withheld(asked, *draws).is_ok()
                 && QuestionKind::ALL.into_iter().all(is_calibrated)
         };
         let known = (0..=limits.max_draws).filter(|draws| {
-            limit.is_some() || fitted.as_ref().is_none_or(|fitted| fitted.contains(draws))
+            is_stated || fitted.as_ref().is_none_or(|fitted| fitted.contains(draws))
         });
         let allowed_draws: Vec<usize> = known.filter(is_allowed).collect();
-        let above = |&draws: &usize| match classifier.withheld(limit, draws) {
-            Ok(Some(Withheld::Above(above))) => Some((draws, above)),
+        let above = |&draws: &usize| match classifier.withheld(asked, draws) {
+            Ok(Some(
+                Withheld::Above(above) | Withheld::Fitted { above, temperature: None, .. },
+            )) => Some((draws, above)),
             _ => None,
         };
         let answers = &info.goal.answers;
@@ -188,6 +198,13 @@ impl ClassifierCard {
             max_options: limits.max_options,
             max_bytes: limits.max_bytes,
         }
+    }
+
+    /// Allows no other number of draws than that of a request that names none.
+    fn only_usual_draws(&mut self) {
+        let draws = self.draws;
+        self.allowed_draws.retain(|&allowed| allowed == draws);
+        self.abstain_above.retain(|&allowed, _| allowed == draws);
     }
 
     /// Options of a request, or the error that names the wrong one.

@@ -6,8 +6,8 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use lrvd_bench::Result;
 use lrvd_bench::adapter::{
-    Continuation, ContinuedToken, Decided, Generation, Prompt, RowAnswer, SavedClassifier,
-    SavedLanguageModel, Withheld,
+    Abstaining, Continuation, ContinuedToken, Decided, Generation, JudgedAnswer, LabelSets, Prompt,
+    Reason, RowAnswer, SavedClassifier, SavedLanguageModel,
 };
 use lrvd_bench::answers::{AnswerSpace, Invalid, Question, QuestionKind, QuestionOption, SIDES};
 use lrvd_bench::data::{self, Content};
@@ -63,13 +63,14 @@ pub(super) struct AnswerOptions {
 
 /// A saved model, with what requests get that name no draws and no seed.
 pub(crate) enum Model {
-    /// With the entropy above which answers are withheld, in place of the classifier's own. One call is one pass, as large as the
-    /// batch of `saved`.
+    /// With the rule by which answers are withheld. One call is one pass, as large as the batch of `saved`.
     Classifier {
         saved: Box<SavedClassifier>,
         draws: usize,
         seed: u64,
-        limit: Option<f64>,
+        abstaining: Abstaining,
+        /// The rule of the sets of labels, of answers of `draws` draws.
+        sets: Option<LabelSets>,
     },
     Language {
         saved: Box<SavedLanguageModel>,
@@ -142,7 +143,7 @@ impl Model {
         continues: &mut dyn FnMut(&[ContinuedToken]) -> bool,
     ) -> Result<Vec<ModelAnswer>> {
         match self {
-            Self::Classifier { saved, limit, .. } => {
+            Self::Classifier { saved, abstaining, sets, .. } => {
                 let continues = RefCell::new(continues);
                 let watch = |_| (continues.borrow_mut())(&[]);
                 // Alone: it is not shared.
@@ -155,12 +156,12 @@ impl Model {
                     Input::Prompt { .. } | Input::Decision { .. } => None,
                 });
                 let texts: Vec<data::Input> = texts.collect();
-                let withheld = saved.withheld(*limit, draws)?;
                 let found = saved.predict_while(&texts, draws, seed, 0, Some(&watch))?;
+                let found = abstaining.judge(saved, &texts, found, (draws, 0))?;
                 let labels = &saved.info.goal.answers.names();
                 let beside = found.into_iter().zip(&texts);
                 let answer = |(found, text): (_, &data::Input)| {
-                    ModelAnswer::new(found, labels, &text.choices, draws, withheld)
+                    ModelAnswer::new(found, labels, &text.choices, draws, sets.as_ref())
                 };
                 Ok(beside.map(answer).collect())
             }
@@ -230,8 +231,15 @@ pub(super) struct ClassAnswer {
     entropy: f64,
     /// Between answer and weights, nats; null without draws.
     mutual_information: Option<f64>,
-    /// True if the answer is withheld because of the threshold; null where there is none.
+    /// True if the answer is withheld; null where the server withholds none.
     abstained: Option<bool>,
+    /// Why it is withheld: `uncertain`, it is above the threshold, or `unlike_training`, the text is unlike those of training.
+    /// Absent of an answer that is given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'static str>,
+    /// Labels among which the right one is, but for the share of the texts that the server allows (`--sets`); absent without it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    set: Option<Vec<String>>,
     /// Draws that the answer is averaged over; 0 at the mean of the posterior.
     draws: usize,
 }
@@ -282,16 +290,16 @@ pub(super) fn in_order<S: Serializer>(
 }
 
 impl ModelAnswer {
-    /// A prediction under `labels`, from `draws` draws, to a text or to a question with `choices`; without a label if it is one of
-    /// those that are `withheld`.
+    /// A prediction under `labels`, from `draws` draws, to a text or to a question with `choices`; without a label if it is
+    /// withheld.
     pub(super) fn new(
-        prediction: RowAnswer,
+        JudgedAnswer { answer, abstained, reason }: JudgedAnswer,
         labels: &[String],
         choices: &[String],
         draws: usize,
-        withheld: Option<Withheld>,
+        sets: Option<&LabelSets>,
     ) -> Self {
-        match prediction {
+        match answer {
             RowAnswer::Score { score, interval, draws_deviation } => Self::Score(ScoreAnswer {
                 predicted: score,
                 interval,
@@ -309,10 +317,13 @@ impl ModelAnswer {
                 })
             }
             RowAnswer::Class { probabilities, class, entropy, mutual_information, draws } => {
-                let abstained = withheld.map(|those| those.contains(&probabilities, entropy));
                 let given = |names: &[String]| {
                     names.get(class).filter(|_| abstained != Some(true)).cloned()
                 };
+                let set = sets.map(|sets| {
+                    let set = sets.of(&probabilities, class).into_iter();
+                    set.filter_map(|id| labels.get(id).cloned()).collect()
+                });
                 let is_question = !choices.is_empty();
                 let shown = if is_question { choices.len() } else { labels.len() };
                 let named = labels.iter().cloned().zip(probabilities).take(shown);
@@ -323,6 +334,8 @@ impl ModelAnswer {
                     entropy,
                     mutual_information,
                     abstained,
+                    reason: reason.map(Reason::name),
+                    set,
                     draws,
                 })
             }

@@ -229,11 +229,15 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use std::sync::LazyLock;
 
-    use lrvd_bench::adapter::RowAnswer;
+    use lrvd_bench::adapter::{JudgedAnswer, RowAnswer};
     use lrvd_bench::{answers, data};
     use tokio::sync::oneshot::{Receiver, channel};
 
     use super::*;
+
+    fn given(answer: RowAnswer) -> JudgedAnswer {
+        JudgedAnswer { answer, abstained: None, reason: None }
+    }
 
     const MEAN: AnswerOptions = AnswerOptions { draws: 0, seed: 1 };
     const DRAWN: AnswerOptions = AnswerOptions { draws: 3, ..MEAN };
@@ -314,7 +318,7 @@ mod tests {
                 return Err(Fault::Text("odd".to_owned()));
             }
             let score = || RowAnswer::Score { score: 0.5, interval: None, draws_deviation: None };
-            Ok(inputs.iter().map(|_| ModelAnswer::new(score(), &[], &[], 0, None)).collect())
+            Ok(inputs.iter().map(|_| ModelAnswer::new(given(score()), &[], &[], 0, None)).collect())
         };
         work(&queue, &Metrics::default(), 4, |(), _, _| is_shared, answer);
         let read = |mut reply: Receiver<Reply>| reply.try_recv().unwrap().map(|all| all.len());
@@ -396,7 +400,7 @@ mod tests {
                 return Err(Fault::Model);
             }
             let score = RowAnswer::Score { score: 0.5, interval: None, draws_deviation: None };
-            Ok(vec![ModelAnswer::new(score, &[], &[], 0, None)])
+            Ok(vec![ModelAnswer::new(given(score), &[], &[], 0, None)])
         };
         work(&queue, &Metrics::default(), 4, |(), _, _| true, answer);
         assert_eq!(calls, [("a 0".to_owned(), 4), ("b 0".to_owned(), 1)]);

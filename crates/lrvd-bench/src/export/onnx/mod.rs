@@ -46,8 +46,14 @@ pub fn export_onnx(
     out: &Path,
     device: &Device,
 ) -> Result<MergeReport> {
-    let (backbone, warnings) = adapter.base()?;
+    let (backbone, changed) = adapter.base()?;
     let info = classifier(adapter, &backbone, "onnx")?;
+    let left_out = info.abstentions.get(&0).filter(|own| own.detector.is_some()).map(|_| {
+        "the threshold of `--abstain` is left out: it was fitted with a detector of texts unlike those of training, which the file \
+         does not have"
+            .to_owned()
+    });
+    let warnings = changed.into_iter().chain(left_out).collect();
     let store = backbone.architecture.open_weights(&backbone.location.folder)?;
     let lora = adapter.files.peft.to_lora()?;
     let plan = Plan::new(&backbone.architecture, info.pooling, &store, &lora)?;
@@ -137,8 +143,15 @@ fn facts(info: &Description, backbone: &Backbone) -> BTreeMap<&'static str, Valu
     if let Some(radius) = info.intervals.by_draws.get(&0) {
         facts.insert("interval_half_width", json!(radius));
     }
-    if let Some(own) = info.abstentions.get(&0) {
-        facts.insert("abstain_above_entropy", json!(own.above));
+    if let Some(own) = info.abstentions.get(&0)
+        && own.detector.is_none()
+    {
+        let name = if own.untempered {
+            "abstain_above_entropy_at_temperature_1"
+        } else {
+            "abstain_above_entropy"
+        };
+        facts.insert(name, json!(own.above));
     }
     if let AnswerSpace::Question { question } = answers
         && let Some(own) = info.calibration.get(&question.kind).and_then(|own| own.get(&0))
