@@ -187,7 +187,8 @@ pub(super) fn run(arguments: TrainArguments, global: GlobalArguments, printer: P
     };
     match printer.format() {
         Format::Json => {
-            let saved = Adapter::open(&adapter, &OpenOptions::default(), &device::open(device::CPU)?)?;
+            let saved =
+                Adapter::open(&adapter, &OpenOptions::default(), &device::open(device::CPU)?)?;
             let body = json!({
                 "complete": true,
                 "adapter": adapter,
