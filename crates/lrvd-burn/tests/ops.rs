@@ -94,7 +94,7 @@ fn noise_is_the_stream_of_its_key() {
     assert!(tracked.grad(&product.sum().backward()).is_some());
 }
 
-/// Up to eight rows meet the weight in place, more rows meet it packed. Depths of several blocks and of less than one,
+/// Up to eight rows meet the weight in place, up to 128 in strips, and more rows meet it packed as a whole. Depths of several blocks and of less than one,
 /// with and without a rest of four; columns of several tasks, and of fewer than a vector.
 #[rstest]
 #[case([608, 705, 3])]
@@ -102,7 +102,7 @@ fn noise_is_the_stream_of_its_key() {
 #[case([5, 3, 1])]
 fn a_row_of_a_layer_has_the_same_bits_alone_and_among_others(#[case] sizes: [usize; 3]) {
     let [depth, columns, rank] = sizes;
-    let rows = 14;
+    let rows = 140;
     let values = |phase, shape: [usize; 2]| -> Tensor<2> {
         leaf(&wave(shape[0] * shape[1], phase), &Device::flex(), DType::F32).reshape(shape)
     };
@@ -135,7 +135,7 @@ fn a_row_of_a_layer_has_the_same_bits_alone_and_among_others(#[case] sizes: [usi
     ];
     for (form, run) in forms.into_iter().take(6 + usize::from(quantized.is_ok())) {
         let all = host(run(x.clone().unsqueeze()));
-        for count in 1..=9 {
+        for count in (1..=9).chain([14, 50]) {
             let first = rows - count - count % 3;
             let few = host(run(x.clone().narrow(0, first, count).unsqueeze()));
             assert!(few[..] == all[first * columns..][..count * columns], "{form}: {count} rows");

@@ -42,10 +42,11 @@ pub struct LowRank {
 /// # Numerics
 ///
 /// On the CPU `x` is packed once for both products, and `s` never leaves the cache before it meets B; up to eight
-/// rows meet the weight in place, which is read once and not packed. In `f32` every element is one chain of fused
-/// multiply-adds in a fixed order: the same bits for every number of threads, every vector width and every batch
-/// around a row. In `bf16` a product without factors is that chain, rounded once. The backward pass saves `x`, the factors
-/// and `s`, and computes the gradient of a weight or a bias only where one is needed.
+/// rows meet the weight in place, which is read once and not packed, and up to 128 rows meet a weight that is stored by its
+/// inputs panel by panel, packed in the cache. In `f32` every element is one chain of fused multiply-adds in a fixed order: the
+/// same bits for every number of threads, every vector width and every batch around a row. In `bf16` a product without
+/// factors is that chain, rounded once. The backward pass saves `x`, the factors and `s`, and computes the gradient of a
+/// weight or a bias only where one is needed.
 ///
 /// # Panics
 ///
@@ -170,14 +171,24 @@ pub(super) mod cpu {
                 let low = factors.map(|[down, up]| ThinLow { down, up, scale });
                 return ThinProduct { x, base, bias, low, adds }.run(rows, out, hidden);
             }
-            let base = weight.map(|weight| pack_wide(weight.matrix(transposed)));
             let pack = |factor: &[Matrix<'_>], width| -> Vec<_> {
                 factor.iter().map(|&matrix| Panels::pack(matrix, width)).collect()
             };
             let packed = factors.map(|[down, up]| (pack(down, lanes()), pack(up, panel_width())));
             let low = packed.as_ref().map(|(down, up)| Low { down, up, scale });
             let x = Matrix::new(x, rows, depth);
-            Product { x, base: base.as_ref(), bias, low, adds }.run(out, hidden);
+            let product = Product { x, base: None, bias, low, adds };
+            let matrix = weight.as_ref().map(|weight| weight.matrix(transposed));
+            let one_group = low.is_none_or(|low| low.down.len() == 1);
+            match matrix {
+                Some(matrix) if rows <= FEW && one_group && matrix.strides[1] == 1 => {
+                    product.run_in_strips(matrix, out, hidden);
+                }
+                _ => {
+                    let base = matrix.map(pack_wide);
+                    Product { base: base.as_ref(), ..product }.run(out, hidden);
+                }
+            }
         }
     }
 

@@ -12,6 +12,7 @@ mod panels;
 mod product;
 mod skinny;
 mod special;
+mod strips;
 mod thin;
 
 use std::ops::AddAssign;
@@ -31,6 +32,7 @@ pub(crate) mod prelude {
     pub(crate) use super::product::{Low, Product, pack_wide, panel_width, product};
     pub(crate) use super::skinny::transposed_product;
     pub(crate) use super::special::{exp, ln, ln_1p, normal};
+    pub(crate) use super::strips::FEW;
     pub(crate) use super::thin::{THIN, ThinLow, ThinProduct, Weight};
     pub(crate) use super::{
         TASK, contiguous, fill_normal, in_place, rows_per_task, run, slice, slice_mut, sum,

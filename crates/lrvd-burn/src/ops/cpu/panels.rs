@@ -68,6 +68,11 @@ impl Panels {
         self.values.len()
     }
 
+    /// Rows of the matrix.
+    pub(crate) fn depth(&self) -> usize {
+        self.values.first().map_or(0, |panel| panel.len() / self.width)
+    }
+
     /// Rows `first..first + depth` of panel `panel`.
     pub(crate) fn block(&self, panel: usize, first: usize, depth: usize) -> &[f32] {
         &self.values[panel][first * self.width..][..depth * self.width]

@@ -16,7 +16,7 @@ pub(super) const DEPTH: usize = 192;
 /// pages in the table of pages.
 const NEAR: usize = 48;
 /// Rows of the tiles that end a task.
-const REST: usize = 4;
+pub(super) const REST: usize = 4;
 /// Numbers of the widest tile's row.
 const WIDEST: usize = 32;
 /// Multiplications below which a product stays on the calling thread.
@@ -233,7 +233,8 @@ impl Rows<'_> {
                             Some(bias) => Start::Bias(bias),
                             None => Start::Zero,
                         };
-                        store(simd, sums, out, base.columns, columns.clone(), start);
+                        let out = out.chunks_exact_mut(base.columns);
+                        store(simd, sums, out, columns.clone(), start);
                     }
                 }
             }
@@ -243,7 +244,7 @@ impl Rows<'_> {
 
 /// Columns `first..` of a tile's rows side by side, the last row repeated.
 #[inline(always)]
-fn pack<const MR: usize>(x: Matrix<'_>, first: usize, packed: &mut [[f32; MR]]) {
+pub(super) fn pack<const MR: usize>(x: Matrix<'_>, first: usize, packed: &mut [[f32; MR]]) {
     let [down, along] = x.strides;
     if along == 1 {
         let source: [&[f32]; MR] =
@@ -267,13 +268,13 @@ fn pack<const MR: usize>(x: Matrix<'_>, first: usize, packed: &mut [[f32; MR]]) 
 }
 
 #[inline(always)]
-fn zeros<S: Simd, const MR: usize, const NV: usize>(simd: S) -> [[S::f32s; NV]; MR] {
+pub(super) fn zeros<S: Simd, const MR: usize, const NV: usize>(simd: S) -> [[S::f32s; NV]; MR] {
     [[simd.splat_f32s(0.0); NV]; MR]
 }
 
 /// `sums[i] += Σ_p x[p][i] · panel[p]`.
 #[inline(always)]
-fn accumulate<S: Simd, const MR: usize, const NV: usize>(
+pub(super) fn accumulate<S: Simd, const MR: usize, const NV: usize>(
     simd: S,
     mut sums: [[S::f32s; NV]; MR],
     x: &[[f32; MR]],
@@ -306,24 +307,23 @@ fn add_columns<S: Simd, const MR: usize>(sums: [[S::f32s; 1]; MR], columns: &mut
 
 /// Summand of a tile.
 #[derive(Clone, Copy)]
-enum Start<'a> {
+pub(super) enum Start<'a> {
     There,
     Zero,
     Bias(&'a [f32]),
 }
 
-/// Adds a tile to `columns` of the rows of `out`, or writes it there at the `start`.
+/// Adds a tile to `columns` of the rows of the output, or writes it there at the `start`.
 #[inline(always)]
-fn store<S: Simd, const MR: usize, const NV: usize>(
+pub(super) fn store<'o, S: Simd, const MR: usize, const NV: usize>(
     simd: S,
     sums: [[S::f32s; NV]; MR],
-    out: &mut [f32],
-    stride: usize,
+    rows: impl Iterator<Item = &'o mut [f32]>,
     columns: std::ops::Range<usize>,
     start: Start<'_>,
 ) {
     if columns.len() == NV * S::F32_LANES {
-        for (row, sums) in out.chunks_exact_mut(stride).zip(&sums) {
+        for (row, sums) in rows.zip(&sums) {
             let (row, _) = S::as_mut_simd_f32s(&mut row[columns.clone()]);
             let row = &mut row[..NV];
             match start {
@@ -345,7 +345,7 @@ fn store<S: Simd, const MR: usize, const NV: usize>(
         return;
     }
     let mut line = [0.0f32; WIDEST];
-    for (row, sums) in out.chunks_exact_mut(stride).zip(&sums) {
+    for (row, sums) in rows.zip(&sums) {
         let (vectors, _) = S::as_mut_simd_f32s(&mut line[..NV * S::F32_LANES]);
         vectors.copy_from_slice(sums);
         for (c, (out, &sum)) in columns.clone().zip(row[columns.clone()].iter_mut().zip(&line)) {

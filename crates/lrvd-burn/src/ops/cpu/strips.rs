@@ -1,0 +1,202 @@
+//! Products of some rows: the columns of the dense matrix are shared out over the threads, and packed where they are used.
+//!
+//! Packed as a whole, the matrix goes through memory once more, which costs as much as some hundred rows. Every element of a result is the
+//! chain of fused multiply-adds of [`Product`], as in a product of more rows.
+
+#![expect(clippy::inline_always, reason = "kernels are compiled for a vector width as a whole")]
+
+use std::ops::Range;
+
+use pulp::{Arch, Simd, WithSimd};
+
+use super::panels::Matrix;
+use super::product::{
+    DEPTH, Product, REST, SMALL, Start, accumulate, pack, panel_width, store, zeros,
+};
+use super::run;
+
+/// Rows that a product in strips has at most.
+pub(crate) const FEW: usize = 128;
+
+impl Product<'_> {
+    /// As [`run`](Self::run) with the row-major matrix `base` in place of packed panels, for rows in one group.
+    pub(crate) fn run_in_strips(self, base: Matrix<'_>, out: &mut [f32], hidden: &mut [f32]) {
+        let (rows, depth, columns) = (self.x.rows, self.x.columns, base.columns);
+        if rows == 0 || columns == 0 {
+            return;
+        }
+        Product { base: None, ..self }.run(&mut [], hidden);
+        let width = panel_width();
+        let panels = columns.div_ceil(width);
+        let is_small = rows * depth * columns < SMALL;
+        // Two tasks for each thread even out their ends.
+        let tasks = if is_small { 1 } else { 2 * rayon::current_num_threads() };
+        let per_task = panels.div_ceil(tasks);
+        let mut strips: Vec<_> = (0..panels)
+            .step_by(per_task)
+            .map(|first| (first..panels.min(first + per_task), Vec::with_capacity(rows)))
+            .collect();
+        for mut row in out.chunks_exact_mut(columns) {
+            for (_, parts) in &mut strips {
+                let (part, rest) = row.split_at_mut((per_task * width).min(row.len()));
+                parts.push(part);
+                row = rest;
+            }
+        }
+        let arch = Arch::new();
+        let x = arch.dispatch(Pack(self.x));
+        let hidden = Matrix::new(hidden, rows, hidden.len() / rows);
+        let hidden = arch.dispatch(Pack(hidden));
+        run(strips, |(panels, out)| {
+            let (x, hidden) = (&x, &hidden);
+            arch.dispatch(Strip { product: self, base, x, hidden, panels, out });
+        });
+    }
+}
+
+/// Rows packed in tiles, each `[depth, rows of a tile]`: whole tiles, and those that end a product.
+struct Tiles {
+    whole: Vec<f32>,
+    rest: Vec<f32>,
+}
+
+struct Pack<'a>(Matrix<'a>);
+
+impl WithSimd for Pack<'_> {
+    type Output = Tiles;
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) -> Tiles {
+        match S::F32_LANES {
+            16 => self.run::<12>(),
+            _ => self.run::<6>(),
+        }
+    }
+}
+
+impl Pack<'_> {
+    #[inline(always)]
+    fn run<const MR: usize>(self) -> Tiles {
+        let Self(x) = self;
+        let whole = x.rows / MR * MR;
+        let [whole, rest] = [x.part(0, whole), x.part(whole, x.rows - whole)];
+        Tiles { whole: tiles::<MR>(whole), rest: tiles::<REST>(rest) }
+    }
+}
+
+#[inline(always)]
+fn tiles<const MR: usize>(x: Matrix<'_>) -> Vec<f32> {
+    let count = x.rows.div_ceil(MR);
+    let mut all = vec![0.0; count * MR * x.columns];
+    for (tile, packed) in all.chunks_exact_mut((MR * x.columns).max(1)).enumerate() {
+        let (packed, _) = packed.as_chunks_mut::<MR>();
+        pack(x.part(tile * MR, MR.min(x.rows - tile * MR)), 0, packed);
+    }
+    all
+}
+
+/// Some panels of the columns, and their part of every row of the output.
+struct Strip<'a, 'o> {
+    product: Product<'a>,
+    base: Matrix<'a>,
+    x: &'a Tiles,
+    hidden: &'a Tiles,
+    panels: Range<usize>,
+    out: Vec<&'o mut [f32]>,
+}
+
+/// A panel of the dense matrix, and of the second factor where it is its turn.
+struct Panel<'a, S: Simd> {
+    dense: &'a [S::f32s],
+    up: Option<&'a [S::f32s]>,
+    /// Place in the rows of the strip.
+    columns: Range<usize>,
+    start: Start<'a>,
+}
+
+impl WithSimd for Strip<'_, '_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        // The tiles of a product of more rows.
+        match S::F32_LANES {
+            16 => self.run::<S, 12, 2>(simd),
+            4 => self.run::<S, 6, 4>(simd),
+            _ => self.run::<S, 6, 2>(simd),
+        }
+    }
+}
+
+impl Strip<'_, '_> {
+    #[inline(always)]
+    fn run<S: Simd, const MR: usize, const NV: usize>(self, simd: S) {
+        let Self { product: Product { x, bias, low, adds, .. }, base, panels, mut out, .. } = self;
+        let (depth, width) = (x.columns, NV * S::F32_LANES);
+        let origin = panels.start * width;
+        let (whole, rest) = out.split_at_mut(x.rows / MR * MR);
+        let block = DEPTH.min(depth) * width;
+        let mut values = vec![0.0; panels.len() * block];
+        for first in (0..depth).step_by(DEPTH) {
+            let deep = DEPTH.min(depth - first);
+            // Row by row, so that memory is read in its order.
+            for p in 0..deep {
+                let line = &base.values[(first + p) * base.strides[0]..][..base.columns];
+                for (panel, values) in panels.clone().zip(values.chunks_exact_mut(block)) {
+                    let out = &mut values[p * width..][..width];
+                    let source = &line[panel * width..];
+                    // A whole line has a length that is known.
+                    if source.len() >= width {
+                        out.copy_from_slice(&source[..width]);
+                    } else {
+                        out[..source.len()].copy_from_slice(source);
+                    }
+                }
+            }
+            let low = low.filter(|_| first + deep == depth);
+            for (panel, values) in panels.clone().zip(values.chunks_exact(block)) {
+                let from = panel * width - origin;
+                let columns = from..from + width.min(base.columns - panel * width);
+                let (dense, _) = S::as_simd_f32s(&values[..deep * width]);
+                let start = match bias {
+                    _ if first > 0 || adds => Start::There,
+                    Some(bias) => Start::Bias(&bias[origin..]),
+                    None => Start::Zero,
+                };
+                let up = low.map(|low| {
+                    let rank = low.up[0].depth();
+                    S::as_simd_f32s(low.up[0].block(panel, 0, rank)).0
+                });
+                let panel = Panel::<S> { dense, up, columns, start };
+                let (x, hidden) = (self.x, self.hidden);
+                panel.meet::<MR, NV>(simd, [&x.whole, &hidden.whole], [first, depth], whole);
+                panel.meet::<REST, NV>(simd, [&x.rest, &hidden.rest], [first, depth], rest);
+            }
+        }
+    }
+}
+
+impl<S: Simd> Panel<'_, S> {
+    /// Adds the products with all tiles of `x` and `hidden`, of which those of `x` are at `first` of their `depth`.
+    #[inline(always)]
+    fn meet<const MR: usize, const NV: usize>(
+        &self,
+        simd: S,
+        [x, hidden]: [&[f32]; 2],
+        [first, depth]: [usize; 2],
+        out: &mut [&mut [f32]],
+    ) {
+        let deep = self.dense.len() / NV;
+        for (tile, rows) in out.chunks_mut(MR).enumerate() {
+            let (x, _) = x[(tile * depth + first) * MR..][..deep * MR].as_chunks::<MR>();
+            let mut sums = accumulate::<S, MR, NV>(simd, zeros(simd), x, self.dense);
+            if let Some(up) = self.up {
+                let rank = up.len() / NV;
+                let (hidden, _) = hidden[tile * rank * MR..][..rank * MR].as_chunks::<MR>();
+                sums = accumulate::<S, MR, NV>(simd, sums, hidden, up);
+            }
+            let rows = rows.iter_mut().map(|row| &mut **row);
+            store(simd, sums, rows, self.columns.clone(), self.start);
+        }
+    }
+}
