@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-/// Columns by which descriptions are indented at least; names are indented less.
+/// Columns by which the descriptions of options are indented; names are indented less.
 const INDENT: usize = 10;
 
 /// A name, and the Markdown that describes it.
@@ -40,7 +40,8 @@ impl Help {
             let mut found: Vec<(String, Vec<&str>)> = Vec::new();
             while let Some(line) = lines.next_if(|line| line.is_empty() || line.starts_with(' ')) {
                 let trimmed = line.trim_start();
-                if !trimmed.is_empty() && line.len() - trimmed.len() < INDENT {
+                let least = if heading == "Commands" { 3 } else { INDENT };
+                if !trimmed.is_empty() && line.len() - trimmed.len() < least {
                     let (name, text) = trimmed.split_once("  ").unwrap_or((trimmed, ""));
                     found.push((name.to_owned(), vec![text.trim_start()]));
                 } else if let Some((_, text)) = found.last_mut() {

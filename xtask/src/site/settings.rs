@@ -136,8 +136,8 @@ mod tests {
     #[test]
     fn settings_have_ranges_and_the_values_of_presets() {
         let schema = json!({"properties": {
-            "rate": {"description": "Rate of a_b.", "type": "number", "exclusiveMinimum": 0.0, "maximum": 1.0, "default": 0.5},
             "kind": {"description": "Kind.", "oneOf": [{"const": "a", "description": "First."}], "default": "a"},
+            "rate": {"description": "Rate of a_b.", "type": "number", "exclusiveMinimum": 0.0, "maximum": 1.0, "default": 0.5},
             "steps": {"description": "Steps.", "anyOf": [{"type": "integer", "minimum": 1}, {"const": "none"}]},
             "part": {"description": "Part.", "properties": {"on": {"description": "On.", "type": "boolean"}}},
         }});
