@@ -6,6 +6,7 @@
 //! | Module | What is in it |
 //! |---|---|
 //! | `error`, `text`, `io`, `unused` | errors and their kinds, words of messages, whole files, what is read and not used |
+//! | `hub` | repositories of models and data sets, and their cache |
 //! | [`answers`] | what a model answers, and where its answer is read; typed questions |
 //! | [`settings`] | every setting of a run, the presets, the methods there are |
 //! | [`record`] | what a run leaves behind |
@@ -37,6 +38,7 @@ pub mod data_check;
 mod error;
 pub mod eval;
 pub mod export;
+mod hub;
 mod io;
 pub mod language;
 mod memory;

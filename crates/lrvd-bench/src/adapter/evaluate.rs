@@ -10,7 +10,7 @@ use lrvd_core::metrics;
 use super::saved::{SavedClassifier, SavedModel};
 use super::seen::{RowUse, SeenRows};
 use crate::answers::{AnswerSpace, Question, QuestionKind};
-use crate::data::table::{At, BadRow, Format, Row, Table};
+use crate::data::table::{At, BadRow, Format, Row, Table, read_as};
 use crate::data::{
     Asked, Example, Input, Keep, KeptCells, PreparedTask, ReadOptions, Rows, Split, TextColumns,
     asked, labelled_row, load, read_labelled,
@@ -230,14 +230,14 @@ impl InputRow {
 /// Rows one by one, so that a long table needs little memory. An error is that of the file, and nothing follows it.
 pub type Inputs = Box<dyn Iterator<Item = Result<InputRow>>>;
 
-/// The inputs of a file, with the columns to `keep`.
+/// The inputs of a file, in `format` or the one that its name ends in, with the columns to `keep`.
 pub fn read_inputs(
     file: &Path,
-    format: Format,
+    format: Option<Format>,
     columns: TextColumns,
     keep: Keep,
 ) -> Result<Inputs> {
-    let mut table = Table::open(file, format, None, true)?;
+    let mut table = read_as(file, format)?;
     let columns = TextColumns { label: None, ..columns };
     columns.check(file, &table.names()?)?;
     inputs(table, columns, keep)
@@ -262,10 +262,10 @@ impl SavedClassifier {
     pub fn read_asked(
         &self,
         file: &Path,
-        format: Format,
+        format: Option<Format>,
         columns: TextColumns,
     ) -> Result<AskedRows> {
-        let mut table = Table::open(file, format, None, true)?;
+        let mut table = read_as(file, format)?;
         let columns = TextColumns { label: None, ..columns };
         columns.check(file, &table.names()?)?;
         asked(table, columns, self.usual_question())

@@ -22,10 +22,11 @@ use super::description::{BaseInfo, DESCRIPTION_FILE, Description, RiskTarget, Ru
 use super::seen::{RowUse, SeenRows};
 use super::{PEFT_CONFIG, encoder_only};
 use crate::answers::{AnswerSpace, Readout};
-use crate::backbone::{Backbone, locate_model, may_be_there, split_revision};
+use crate::backbone::{Backbone, locate_model, split_revision};
 use crate::data::InputLayout;
 use crate::error::{Kind, Result};
 use crate::eval::{RunContext, mean_scores, presence, present, targets};
+use crate::hub::may_be_there;
 use crate::method::{DynMethod, FittedRows, Intervals, LabelThresholds};
 use crate::run::{
     ADAPTER_DIR, CHECKPOINT_DIR, Finished, LABELS_FILE, RECORD_FILE, RunState, SETTINGS_FILE,

@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use anyhow::{anyhow, bail};
 use burn::tensor::{DType, Device};
 use lrvd_burn::adapter::BaseBits;
-use lrvd_burn::files::{HostTensor, WeightStore, is_dir, is_file, is_there};
+use lrvd_burn::files::{HostTensor, WeightStore, is_dir, is_file};
 use lrvd_core::noise::NoiseKey;
 use lrvd_models::deberta::{DebertaClassifier, DebertaConfig, Pooling, ProblemType};
 use lrvd_models::llama::gguf::GgufModel;
@@ -20,6 +20,7 @@ use super::hub;
 use crate::answers::AnswerSpace;
 use crate::data::PreparedTask;
 use crate::error::{Error, Kind, Result};
+use crate::hub::{MAIN, may_be_there, named};
 use crate::io::{cannot, sha256_file};
 use crate::settings::{BasePrecision, Config};
 use crate::task::Goal;
@@ -27,9 +28,6 @@ use crate::text::quoted;
 
 /// File of a folder with settings of generation, beside its configuration.
 pub(crate) const GENERATION_FILE: &str = "generation_config.json";
-
-/// The branch of a repository that is taken where no revision is named.
-const MAIN: &str = "main";
 
 /// Files of a folder that answers depend on, beside the weights. A GGUF file holds all of that.
 pub(crate) const READ_FILES: [&str; 12] = [
@@ -522,7 +520,7 @@ impl ModelLocation {
     /// A name that still finds the model from another working directory.
     pub(crate) fn lasting_name(&self) -> String {
         // A repository keeps its name: where its files lie is the cache's business.
-        if repository(&self.name).is_some() && !may_be_there(&self.name) {
+        if named(&self.name).is_some() && !may_be_there(&self.name) {
             return self.name.clone();
         }
         let folder = self.folder.canonicalize();
@@ -530,22 +528,17 @@ impl ModelLocation {
     }
 }
 
-/// `true` if something is at `path`, or what is there cannot be seen.
-pub(crate) fn may_be_there(path: &str) -> bool {
-    is_there(Path::new(path)).unwrap_or(true)
-}
-
 /// `true` if `name` is the id of a repository with its owner, and not a place on this machine. A name without an owner may be
 /// the last part of a path.
 pub(crate) fn is_hub_id(name: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/-_.@".contains(c);
-    let is_owned = repository(name).is_some_and(|(id, _)| id.contains('/'));
+    let is_owned = named(name).is_some_and(|(id, _)| id.contains('/'));
     is_owned && name.chars().all(plain) && !may_be_there(name)
 }
 
 /// The name of a model without the revision of a repository, and the revision.
 pub(crate) fn split_revision(name: &str) -> (&str, Option<&str>) {
-    match repository(name) {
+    match named(name) {
         Some(found) if !may_be_there(name) => found,
         _ => (name, None),
     }
@@ -584,30 +577,13 @@ fn locate(
     if let Some(folder) = local(path)? {
         return Ok(ModelLocation { name, folder, note: None });
     }
-    let Some((id, revision)) = repository(model) else {
+    let Some((id, revision)) = named(model) else {
         bail!(
             "model `{model}`: no such folder or `.gguf` file, and not a repository id of the form `owner/name`"
         );
     };
     let (folder, note) = from_hub(id, revision.unwrap_or(MAIN))?;
     Ok(ModelLocation { name, folder, note })
-}
-
-/// The id and the revision of `owner/name`, `owner/name@revision`, or the same without an owner (`gpt2`).
-fn repository(name: &str) -> Option<(&str, Option<&str>)> {
-    let (id, revision) = match name.split_once('@') {
-        Some((id, revision)) => (id, Some(revision)),
-        None => (name, None),
-    };
-    let parts: Vec<&str> = id.split('/').collect();
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    let is_id = match parts.as_slice() {
-        [name] => name.chars().all(is_plain) && !name.to_ascii_lowercase().ends_with(".gguf"),
-        [_, _] => true,
-        _ => false,
-    };
-    let is_part = |part: &&str| !part.is_empty() && !part.starts_with('.');
-    (is_id && parts.iter().all(is_part)).then_some((id, revision))
 }
 
 /// The folder or GGUF file at `path`. A folder without `config.json` that holds one GGUF file is that file.
@@ -708,7 +684,7 @@ mod tests {
 
     #[test]
     fn a_repository_has_an_owner_or_none_and_may_have_a_revision() {
-        let found = |name| repository(name);
+        let found = |name| named(name);
         assert_eq!(found("gpt2"), Some(("gpt2", None)));
         assert_eq!(found("bert-base-uncased@v1.0"), Some(("bert-base-uncased", Some("v1.0"))));
         assert_eq!(found("a/b@refs/pr/3"), Some(("a/b", Some("refs/pr/3"))));

@@ -15,6 +15,7 @@ use crate::adapter::{Adapter, AdapterReport, CARD_FILE, Description, HEAD_FILE, 
 use crate::answers::{AnswerSpace, Readout};
 use crate::backbone::{is_hub_id, shared_name, split_revision};
 use crate::data::Wording;
+use crate::data::table::is_remote;
 use crate::error::Result;
 use crate::io::{cannot, read_json};
 use crate::method::{FittedRows, Holdout};
@@ -95,8 +96,9 @@ impl<'a> Card<'a> {
             [] => "none: a number is predicted".to_owned(),
             classes => quoted(classes),
         };
+        // Of a path on some machine its last part.
         let file = |file: &str| {
-            let name = Path::new(file).file_name();
+            let name = Path::new(file).file_name().filter(|_| !is_remote(file));
             code(&name.map_or_else(|| file.into(), |name| name.to_string_lossy()))
         };
         let data: BTreeMap<_, _> =

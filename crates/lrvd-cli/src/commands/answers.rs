@@ -36,7 +36,7 @@ pub(crate) struct InputArguments {
     pub(crate) pair: Vec<String>,
     /// Table, or `.txt` with one text a line [default: standard input].
     ///
-    /// A table is `.tsv`, `.csv`, `.jsonl`, `.json` or `.parquet`.
+    /// A table is `.tsv`, `.csv`, `.jsonl`, `.json` or `.parquet`, here or in a data set on the hub (`lrvd data formats`).
     #[arg(long, value_name = "FILE", conflicts_with = "texts", help_heading = heading::DATA)]
     pub(crate) input: Option<PathBuf>,
     #[command(flatten)]

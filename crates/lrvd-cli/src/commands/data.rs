@@ -9,6 +9,7 @@ use lrvd_bench::adapter::{
     OpenOptions, SavedClassifier, Suspects, Wrong, WrongRow, evaluate, named_at,
 };
 use lrvd_bench::answers::{AnswerSpace, QuestionKind, Readout};
+use lrvd_bench::data::table::{DataSet, Part, table_of};
 use lrvd_bench::data::{
     At, Data, NamedColumns, NamedTexts, OnError, OwnFiles, ReadOptions, Validation, load,
 };
@@ -35,10 +36,13 @@ use crate::rows::{Row, new_file, push};
 #[command(next_help_heading = heading::DATA)]
 pub(crate) struct ExampleArguments {
     /// Training rows; `lrvd data formats` describes what is read.
-    #[arg(long, value_name = "FILE", required_unless_present = "task")]
+    ///
+    /// A file here, or `hf://datasets/OWNER/NAME/PATH` on the hub. Of a data set (`OWNER/NAME`) the training rows are taken, and
+    /// its validation rows if it has some and no option says otherwise.
+    #[arg(long, value_name = "FILE|HUB-ID", required_unless_present = "task")]
     pub(crate) train: Option<PathBuf>,
-    /// Validation rows [default: a part of the training rows].
-    #[arg(long, value_name = "FILE", requires = "train")]
+    /// Validation rows [default: those of a data set on the hub, or a part of the training rows].
+    #[arg(long, value_name = "FILE|HUB-ID", requires = "train")]
     pub(crate) validation: Option<PathBuf>,
     /// Share of the training rows to validate on [default: 0.1].
     ///
@@ -251,19 +255,18 @@ enum Named {
 }
 
 /// Reads the data that `arguments` name.
-pub(super) fn read(arguments: &ExampleArguments) -> Result<Data> {
-    match named(arguments)? {
+pub(super) fn read(arguments: &ExampleArguments, printer: Printer) -> Result<Data> {
+    match named(arguments, printer)? {
         Named::Task(task, folder) => Ok(Data::Labelled(load(&folder, task, None)?)),
         Named::Files(files) => files.read(),
     }
 }
 
-fn named(arguments: &ExampleArguments) -> Result<Named> {
+fn named(arguments: &ExampleArguments, printer: Printer) -> Result<Named> {
     let given = arguments.clone();
     match (&given.task, given.data_dir, given.train) {
         (Some(task), Some(data_dir), _) => Ok(Named::Task(Task::named_glue(task)?, data_dir)),
         (_, _, Some(train)) => {
-            let share = given.validation_split.unwrap_or(VALIDATION_SPLIT);
             let columns = NamedColumns {
                 text: given.text_column,
                 pair: given.pair_column,
@@ -274,8 +277,6 @@ fn named(arguments: &ExampleArguments) -> Result<Named> {
                 texts: given.texts,
             };
             let files = OwnFiles {
-                train,
-                validation: given.validation.map_or(Validation::Share(share), Validation::File),
                 columns,
                 labels: (!given.labels.is_empty()).then_some(given.labels),
                 regression: given.regression,
@@ -285,11 +286,36 @@ fn named(arguments: &ExampleArguments) -> Result<Named> {
                 instructions: given.instructions,
                 reading: given.reading,
                 strict: given.strict,
+                ..own_files(train, given.validation, given.validation_split, printer)?
             };
             Ok(Named::Files(Box::new(files)))
         }
         _ => Err(anyhow!("pass --train, or --task and --data-dir")),
     }
+}
+
+/// The files of training and validation rows. Those that are taken of a data set on the hub are noted.
+fn own_files(
+    train: PathBuf,
+    validation: Option<PathBuf>,
+    share: Option<f64>,
+    printer: Printer,
+) -> Result<OwnFiles> {
+    let set = DataSet::named_by(&train)?;
+    let held = match (validation, share, &set) {
+        (Some(file), ..) => Some(table_of(file, Part::Validation)?),
+        (None, None, Some(set)) => set.table(Part::Validation)?,
+        (None, ..) => None,
+    };
+    let held = held.map_or(Validation::Share(share.unwrap_or(VALIDATION_SPLIT)), Validation::File);
+    let Some(set) = set else { return Ok(OwnFiles::new(train, held)) };
+    let train = set.needed(Part::Train)?;
+    printer.note(&format!("training rows: `{}`", train.display()));
+    match &held {
+        Validation::File(file) => printer.note(&format!("validation rows: `{}`", file.display())),
+        Validation::Share(_) => {}
+    }
+    Ok(OwnFiles::new(train, held))
 }
 
 /// Sets the wording that options give; texts have none.
@@ -322,7 +348,7 @@ pub(super) fn run(command: DataCommand, printer: Printer) -> Outcome {
         };
     let model = model.map(|model| named_at(&model, revision.as_deref())).transpose()?;
     let mut unused = Unused::default();
-    let data = match named(&examples)? {
+    let data = match named(&examples, printer)? {
         Named::Task(task, folder) => Ok(Data::Labelled(load(&folder, task, None)?)),
         Named::Files(mut files) => {
             // All of them are counted before it ends.
@@ -477,7 +503,7 @@ fn suspects(arguments: SuspectArguments, printer: Printer) -> Outcome {
 
 /// Suspects by regressions on frozen features, each of rows that it has not seen.
 fn cross_fitted(arguments: &SuspectArguments, printer: Printer) -> Result<Suspects> {
-    let data = read(&arguments.examples)?;
+    let data = read(&arguments.examples, printer)?;
     if let Data::Labelled(data) = &data {
         printer.notes(&data.notes);
     }

@@ -329,9 +329,9 @@ fn rows_of(arguments: InputArguments, classifier: &SavedClassifier) -> Result<As
     let columns = classifier.columns().with(text_column, None, None, choice_columns);
     let is_text = |path: &PathBuf| path.extension().is_some_and(|end| end == "txt");
     match (&arguments.input, arguments.jsonl) {
-        (Some(path), true) => return classifier.read_asked(path, table::Format::Jsonl, columns),
-        (Some(path), false) if !is_text(path) => {
-            return classifier.read_asked(path, table::Format::of(path)?, columns);
+        (Some(path), is_jsonl) if is_jsonl || !is_text(path) => {
+            let format = is_jsonl.then_some(table::Format::Jsonl);
+            return classifier.read_asked(path, format, columns);
         }
         (None, true) => {
             let reader = Box::new(std::io::stdin().lock());

@@ -12,7 +12,7 @@ use lrvd_bench::adapter::{
     SavedLanguageModel, SeenRows, WrongRow, evaluate,
 };
 use lrvd_bench::answers::{AnswerSpace, QuestionKind};
-use lrvd_bench::data::table::RowFile;
+use lrvd_bench::data::table::{Part, RowFile, table_of};
 use lrvd_bench::data::{Keep, NamedTexts, ReadOptions, Split, TextColumns, kept_rows, read_texts};
 use lrvd_bench::eval::Residual;
 use lrvd_bench::record::{ClassReport, Metrics, Reliability};
@@ -31,8 +31,8 @@ use crate::rows::{Row, check_new, new_file, push};
 pub(crate) struct EvalArguments {
     #[command(flatten)]
     pub(crate) adapter: AdapterArguments,
-    /// Labelled examples: `.tsv`, `.csv`, `.jsonl`, `.json` or `.parquet`.
-    #[arg(long, value_name = "FILE", required_unless_present = "task", help_heading = heading::DATA)]
+    /// Labelled examples: `.tsv`, `.csv`, `.jsonl`, `.json` or `.parquet`, here or in a data set on the hub (`lrvd data formats`).
+    #[arg(long, value_name = "FILE|HUB-ID", required_unless_present = "task", help_heading = heading::DATA)]
     pub(crate) data: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) columns: InputColumns,
@@ -112,6 +112,7 @@ pub(super) fn run(command: EvalCommand, printer: Printer) -> Outcome {
     let EvalCommand { eval: mut arguments, errors, keep, .. } = command;
     // They are used.
     arguments.reading.drop_keys.extend(keep.iter().cloned());
+    arguments.data = arguments.data.map(|data| table_of(data, Part::Test)).transpose()?;
     let force = arguments.force;
     if Adapter::is_for_texts(&arguments.adapter.dir)? {
         if errors.is_some() {
@@ -359,7 +360,9 @@ pub(super) fn labelled(
             let strict = adapter.answers.open().strict;
             let own = OwnRows { columns, label: label_column.as_ref(), reading, strict };
             let rows = own.read(&classifier, file, printer)?;
-            (file.display().to_string(), rows)
+            // Of the hub with its commit.
+            let name = rows.files.first().map_or(file.as_path(), |read| &read.path);
+            (name.display().to_string(), rows)
         }
         _ => bail!("pass --data, or --task and --data-dir"),
     };

@@ -327,12 +327,10 @@ pub(super) fn inputs_of(
     let is_named = text_column.is_some() || pair_column.is_some() || !choice_columns.is_empty();
     let columns = classifier.columns().with(text_column, pair_column, None, choice_columns);
     let is_text = |path: &PathBuf| path.extension().is_some_and(|end| end == "txt");
+    let format = arguments.jsonl.then_some(table::Format::Jsonl);
     let table = match (&arguments.input, arguments.jsonl) {
-        (Some(path), true) => Some(read_inputs(path, table::Format::Jsonl, columns, keep.clone())?),
         (Some(path), false) if is_text(path) => None,
-        (Some(path), false) => {
-            Some(read_inputs(path, table::Format::of(path)?, columns, keep.clone())?)
-        }
+        (Some(path), _) => Some(read_inputs(path, format, columns, keep.clone())?),
         (None, true) => {
             let read = |reader| stream_inputs(reader, Path::new(STDIN), columns, keep);
             return Rows::coming(printer, read);

@@ -154,7 +154,7 @@ fn risk(text: &str) -> Result<Risk, String> {
 }
 
 pub(super) fn run(arguments: TrainArguments, global: GlobalArguments, printer: Printer) -> Outcome {
-    let data = read(&arguments.examples)?;
+    let data = read(&arguments.examples, printer)?;
     if arguments.dry_run {
         let device = arguments.device.name(printer);
         let plan = plan_training(&options(arguments, (device, PathBuf::new()), &data)?, data)?;

@@ -1,4 +1,4 @@
-//! Models by the name of a repository, from a stand-in for the hub on this machine.
+//! Models and data sets by the name of a repository, from a stand-in for the hub on this machine.
 #![allow(clippy::disallowed_types)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -173,7 +173,11 @@ impl Home {
     }
 
     fn check_model(&self, model: &str, hub: &str, environment: &[(&str, &str)]) -> Output {
-        let mut command = self.0.command(&format!("data check --train rows.csv --model {model}"));
+        self.run(&format!("data check --train rows.csv --model {model}"), hub, environment)
+    }
+
+    fn run(&self, arguments: &str, hub: &str, environment: &[(&str, &str)]) -> Output {
+        let mut command = self.0.command(arguments);
         for hub in
             ["HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"]
         {
@@ -323,6 +327,139 @@ fn a_repository_may_have_no_owner_and_any_revision() {
         .rejected("`rows.csv` is a file or folder");
 }
 
+/// A file of a data set, and its bytes.
+type Stored<'a> = (&'a str, &'a [u8]);
+
+/// A hub whose data sets have, at the revisions that are named, these files.
+fn hub_with_data(sets: &[(&str, &[Stored<'_>])]) -> (String, Calls) {
+    let lists: BTreeMap<String, String> = sets
+        .iter()
+        .map(|(at, files)| {
+            let file = |(name, bytes): &Stored<'_>| {
+                let lfs = json!({ "sha256": hash(bytes) });
+                json!({ "rfilename": name, "blobId": "3", "size": bytes.len(), "lfs": lfs })
+            };
+            let files: Vec<Value> = files.iter().map(file).collect();
+            let list = json!({ "sha": COMMIT, "siblings": files }).to_string();
+            let (id, revision) = at.split_once(' ').unwrap();
+            (format!("/api/datasets/{id}/revision/{revision}?blobs=true"), list)
+        })
+        .collect();
+    let files: BTreeMap<String, Vec<u8>> = sets
+        .iter()
+        .flat_map(|(at, files)| {
+            let id = at.split(' ').next().unwrap();
+            let path = move |name: &str| format!("/datasets/{id}/resolve/{COMMIT}/{name}");
+            files.iter().map(move |(name, bytes)| (path(name), bytes.to_vec()))
+        })
+        .collect();
+    server(move |call| match (lists.get(&call.path), files.get(&call.path)) {
+        (Some(list), _) => answer("200 OK", list.as_bytes()),
+        (_, Some(bytes)) => answer("200 OK", bytes),
+        _ => answer("404 Not Found", b""),
+    })
+}
+
+const ROWS: &str = "text,label\na fine film,good\na dull film,bad\na bright day,good\na dark day,bad\n";
+
+#[test]
+fn rows_of_a_data_set_are_read_from_the_cache_of_pythons_library() {
+    let home = Home::new();
+    let rows = ROWS.as_bytes();
+    let files: [Stored<'_>; 4] = [
+        ("README.md", b"#"),
+        ("data/train.csv", rows),
+        ("data/dev.csv", rows),
+        ("data/test.csv", b"text,label\na fine film,bad\n"),
+    ];
+    let (hub, asked) = hub_with_data(&[("owner/rows main", &files), ("owner/rows v1", &files)]);
+    let train = crate::support::training("run", 2, "--train owner/rows --model @nano");
+    let train = train.replace("--validation dev.csv ", "").replace("--quiet ", "");
+    let output = home.run(&train, &hub, &[]);
+    assert_eq!(output.code, 0, "{}", output.stderr);
+    let of = |name: &str| format!("hf://datasets/owner/rows@{COMMIT}/data/{name}");
+    for note in [
+        format!("training rows: `{}`", of("train.csv")),
+        format!("validation rows: `{}`", of("dev.csv")),
+    ] {
+        assert!(output.stderr.contains(&note), "{note}: {}", output.stderr);
+    }
+    // The record names the commit and the hash of each file.
+    let files = &home.0.json("run/settings.json")["data"];
+    assert_eq!(files["train"][of("train.csv")], hash(rows), "{files}");
+    assert_eq!(files["validation"][of("dev.csv")], hash(rows), "{files}");
+    assert_eq!(with_token(&asked), [true].into());
+    let first = &asked.lock().unwrap()[0].path.clone();
+    assert_eq!(first, "/api/datasets/owner/rows/revision/main?blobs=true");
+
+    let repository = home.0.path("hub/datasets--owner--rows");
+    let link = repository.join("snapshots").join(COMMIT).join("data/train.csv");
+    assert_eq!(std::fs::read_link(link).unwrap(), Path::new("../../../blobs").join(hash(rows)));
+
+    // An answer is measured on the test rows, and what is in the cache needs no network.
+    let report = home.run("eval run --data owner/rows --format json", &hub, &[]);
+    assert_eq!(report.code, 0, "{}", report.stderr);
+    assert!(report.stdout.contains(&of("test.csv")), "{}", report.stdout);
+    let nowhere = "http://127.0.0.1:1";
+    let offline = [("HF_HUB_OFFLINE", "1")];
+    let predict = format!("predict run --input {} --format json", of("test.csv"));
+    assert_eq!(home.run(&predict, nowhere, &offline).code, 0);
+    let at = "hf://datasets/owner/rows@v1/data/train.csv";
+    let check = format!("data check --train {at} --validation {at} --format json");
+    assert_eq!(home.run(&check, &hub, &[]).code, 0);
+    assert_eq!(std::fs::read_to_string(repository.join("refs/v1")).unwrap(), COMMIT);
+    assert_eq!(home.run(&check, nowhere, &offline).code, 0);
+    for (train, expected) in [
+        ("owner/rows", "data set `owner/rows`: no such file here, and HF_HUB_OFFLINE is set"),
+        ("hf://datasets/owner/rows@v2/x.csv", "`hf://datasets/owner/rows@v2/x.csv`: HF_HUB_OFFLINE"),
+        ("hf://owner/rows/x.csv", "expected `hf://datasets/OWNER/NAME/PATH`"),
+        ("owner/rows.csv", "cannot read `owner/rows.csv`"),
+    ] {
+        home.run(&format!("data check --train {train}"), nowhere, &offline).rejected(expected);
+    }
+    let absent = "data check --train hf://datasets/owner/rows/x.csv";
+    home.run(absent, &hub, &[]).rejected("the hub does not have `x.csv` of this repository");
+    // What is here comes first.
+    std::fs::create_dir_all(home.0.path("owner/rows")).unwrap();
+    home.run("data check --train owner/rows", &hub, &[]).rejected("is in no known format");
+}
+
+#[test]
+fn a_data_set_without_tables_is_read_as_the_hub_converts_it() {
+    let home = Home::new();
+    let classes = home.0.bytes("@bench/src/data/cases/classlabel.parquet");
+    let converted: [Stored<'_>; 2] = [
+        ("default/train/0000.parquet", &classes),
+        ("default/validation/0000.parquet", &classes),
+    ];
+    let several: [Stored<'_>; 2] = [("a/train.csv", b"1"), ("b/train.csv", b"1")];
+    let (hub, asked) = hub_with_data(&[
+        ("owner/script main", &[("script.py", b"1"), ("dataset_infos.json", b"{}")]),
+        ("owner/script refs%2Fconvert%2Fparquet", &converted),
+        ("owner/several main", &several),
+        ("owner/none main", &[("script.py", b"1")]),
+    ]);
+    let check = "data check --train owner/script --on-error skip --format json";
+    let output = home.run(check, &hub, &[]);
+    // One row has no label; the names of the classes are those of the file.
+    assert_eq!(output.code, 1, "{}", output.stderr);
+    assert!(output.stdout.contains("spam") && output.stdout.contains("ham"), "{}", output.stdout);
+    let paths: Vec<String> = asked.lock().unwrap().drain(..).map(|call| call.path).collect();
+    assert_eq!(paths[1], "/api/datasets/owner/script/revision/refs%2Fconvert%2Fparquet?blobs=true");
+    for (set, expected) in [
+        (
+            "owner/several",
+            "data set `owner/several` has 2 tables of the training part (`a/train.csv`, `b/train.csv`): name one, as in \
+             `hf://datasets/owner/several/a/train.csv`",
+        ),
+        ("owner/none", "data set `owner/none` has no table on its main branch"),
+    ] {
+        let output = home.run(&format!("data check --train {set}"), &hub, &[]);
+        let text = output.stderr.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(output.code == 2 && text.contains(expected), "{text}");
+    }
+}
+
 #[test]
 fn a_redirect_within_the_hub_is_followed_with_the_token() {
     let home = Home::new();
@@ -362,8 +499,8 @@ fn an_interrupted_download_is_resumed() {
     }
 }
 
-fn sha256(text: &str) -> String {
-    Sha256::digest(text).iter().fold(String::new(), |hex, byte| format!("{hex}{byte:02x}"))
+fn hash(bytes: impl AsRef<[u8]>) -> String {
+    Sha256::digest(bytes).iter().fold(String::new(), |hex, byte| format!("{hex}{byte:02x}"))
 }
 
 /// Replies of the hub in a case of `hub.txt`. `head`: everything with this head. `raw` and `silent`: these bytes, after which
@@ -389,7 +526,7 @@ fn bad(case: &str) -> impl Fn(&Call) -> HubReply + Send + Sync + use<> {
             }
             ("absent" | "shard", "main") => {
                 let name = if kind == "shard" { INDEX } else { "other.json" };
-                let lfs = json!({ "sha256": sha256(&index) });
+                let lfs = json!({ "sha256": hash(&index) });
                 list(&[
                     json!({ "rfilename": name, "blobId": "3", "size": index.len(), "lfs": lfs }),
                 ])

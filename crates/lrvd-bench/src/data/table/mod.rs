@@ -8,6 +8,8 @@
 //! | [`Format::Json`] | `.json` | an array of objects, or one object a line |
 //! | [`Format::Parquet`] | `.parquet` | as stored |
 //!
+//! A table may be on the hub (`remote`), and is then read from its cache.
+//!
 //! Tab-separated files are not read as CSV: that merges rows wherever a text holds a lone quote, passes over blank lines
 //! and ends a row at a carriage return within a text. A file is opened once, and hashed while it is read.
 
@@ -15,6 +17,7 @@ mod column;
 #[cfg(feature = "parquet")]
 mod columnar;
 mod lines;
+mod remote;
 mod row;
 #[cfg(all(test, feature = "parquet"))]
 mod tests;
@@ -27,6 +30,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use column::cell_text;
+pub(crate) use remote::is_remote;
+pub use remote::{DataSet, Part, table_of};
 pub use row::{At, BadRow, Cell, Place, Row};
 pub use write::RowFile;
 
@@ -36,6 +41,7 @@ use serde::{Deserialize, Serialize};
 use tracing::debug;
 
 use lines::{Commas, Lines, Tabs, objects};
+use remote::Address;
 use row::Source;
 
 use crate::error::Result;
@@ -113,20 +119,37 @@ fn columnar(_: File, file: &Arc<Path>) -> Result<Box<dyn Source>> {
     Err(left_out("parquet").context(unread))
 }
 
-/// Opens a table in the format that its name ends in, blank lines passed over.
+/// Opens a table in the format that its name ends in, blank lines passed over. It may be on the hub, and its name is then its
+/// address at a commit.
 pub fn read(file: &Path) -> Result<Table> {
-    Table::open(file, Format::of(file)?, None, true)
+    read_as(file, None)
+}
+
+/// As [`read`], in `format` if one is given.
+pub fn read_as(file: &Path, format: Option<Format>) -> Result<Table> {
+    let format_of = |name: &Path| format.map_or_else(|| Format::of(name), Ok);
+    match Address::of(file)? {
+        None => Table::open(file, format_of(file)?, None, true),
+        Some(address) => {
+            let address = address.with_table()?;
+            let format = format_of(Path::new(&address.to_string()))?;
+            let (name, place) = address.fetch()?;
+            Table::named(&name, &place, format, None, true)
+        }
+    }
 }
 
 /// Lines of text with their places, blank ones passed over; the first error is the last item, unless it is that of one line.
 pub type TextLines = Box<dyn Iterator<Item = Result<(Place, String)>>>;
 
-/// The lines of a text file.
+/// The lines of a text file, which may be on the hub.
 pub fn text_lines(file: &Path) -> Result<TextLines> {
-    let opened = File::open(file).map_err(cannot("read", file))?;
+    let found = Address::of(file)?.map(|address| address.with_table()?.fetch()).transpose()?;
+    let (name, place) = found.unwrap_or_else(|| (file.to_owned(), file.to_owned()));
+    let opened = File::open(&place).map_err(cannot("read", &place))?;
     let mut bytes: Box<dyn BufRead> = Box::new(BufReader::new(opened));
-    check_start(&mut bytes, file, true)?;
-    Ok(texts(bytes, file))
+    check_start(&mut bytes, &name, true)?;
+    Ok(texts(bytes, &name))
 }
 
 /// As [`text_lines`], from any reader, which errors call `name`.
@@ -183,10 +206,21 @@ impl Table {
         unnamed: Option<&[&str]>,
         skip_blank: bool,
     ) -> Result<Self> {
+        Self::named(path, path, format, unnamed, skip_blank)
+    }
+
+    /// The table at `path`, which errors and records call `name`.
+    fn named(
+        name: &Path,
+        path: &Path,
+        format: Format,
+        unnamed: Option<&[&str]>,
+        skip_blank: bool,
+    ) -> Result<Self> {
         let opened = File::open(path).map_err(cannot("read", path))?;
         let bytes = opened.metadata().map_err(cannot("read", path))?.len();
         debug!(file = %path.display(), bytes, ?format, "opened");
-        let file: Arc<Path> = path.into();
+        let file: Arc<Path> = name.into();
         let (digest, reader) = match format {
             Format::Parquet => {
                 let opened = open_file(path).map_err(cannot("read", path))?;
@@ -197,7 +231,7 @@ impl Table {
             _ => Digest::reading(opened),
         };
         let mut bytes: Box<dyn BufRead> = Box::new(BufReader::new(reader));
-        check_start(&mut bytes, path, format != Format::Json)?;
+        check_start(&mut bytes, name, format != Format::Json)?;
         let lines = |bytes| Lines::new(bytes, &file, skip_blank);
         let source: Box<dyn Source> = match format {
             Format::Tsv => Box::new(Tabs::new(lines(bytes), unnamed)?),
