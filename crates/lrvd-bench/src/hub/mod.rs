@@ -32,7 +32,8 @@ mod repository {
 
     impl Repository {
         pub(crate) fn new(kind: RepositoryKind, id: &str, _revision: &str) -> Result<Self> {
-            let here = format!("{} `{id}`: it is not here, and it cannot be downloaded", kind.noun());
+            let here =
+                format!("{} `{id}`: it is not here, and it cannot be downloaded", kind.noun());
             Err(left_out("hub").context(here))
         }
 

@@ -120,8 +120,7 @@ impl Repository {
         ensure!(!offline()?, "HF_HUB_OFFLINE is set and the cache does not hold it");
         let hub = Hub::of_environment()?;
         let revision = revision.replace('/', "%2F");
-        let path =
-            format!("api/{}/{}/revision/{revision}?blobs=true", self.kind.plural(), self.id);
+        let path = format!("api/{}/{}/revision/{revision}?blobs=true", self.kind.plural(), self.id);
         let listing = hub.get(&path, 0, hub.patience)?;
         let listing: Listing = listing.into_body().read_json().map_err(|error| {
             unavailable(format!("the hub's list of files cannot be read: {error}"))

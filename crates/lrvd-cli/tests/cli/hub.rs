@@ -360,7 +360,8 @@ fn hub_with_data(sets: &[(&str, &[Stored<'_>])]) -> (String, Calls) {
     })
 }
 
-const ROWS: &str = "text,label\na fine film,good\na dull film,bad\na bright day,good\na dark day,bad\n";
+const ROWS: &str =
+    "text,label\na fine film,good\na dull film,bad\na bright day,good\na dark day,bad\n";
 
 #[test]
 fn rows_of_a_data_set_are_read_from_the_cache_of_pythons_library() {
@@ -411,7 +412,10 @@ fn rows_of_a_data_set_are_read_from_the_cache_of_pythons_library() {
     assert_eq!(home.run(&check, nowhere, &offline).code, 0);
     for (train, expected) in [
         ("owner/rows", "data set `owner/rows`: no such file here, and HF_HUB_OFFLINE is set"),
-        ("hf://datasets/owner/rows@v2/x.csv", "`hf://datasets/owner/rows@v2/x.csv`: HF_HUB_OFFLINE"),
+        (
+            "hf://datasets/owner/rows@v2/x.csv",
+            "`hf://datasets/owner/rows@v2/x.csv`: HF_HUB_OFFLINE",
+        ),
         ("hf://owner/rows/x.csv", "expected `hf://datasets/OWNER/NAME/PATH`"),
         ("owner/rows.csv", "cannot read `owner/rows.csv`"),
     ] {
@@ -428,10 +432,8 @@ fn rows_of_a_data_set_are_read_from_the_cache_of_pythons_library() {
 fn a_data_set_without_tables_is_read_as_the_hub_converts_it() {
     let home = Home::new();
     let classes = home.0.bytes("@bench/src/data/cases/classlabel.parquet");
-    let converted: [Stored<'_>; 2] = [
-        ("default/train/0000.parquet", &classes),
-        ("default/validation/0000.parquet", &classes),
-    ];
+    let converted: [Stored<'_>; 2] =
+        [("default/train/0000.parquet", &classes), ("default/validation/0000.parquet", &classes)];
     let several: [Stored<'_>; 2] = [("a/train.csv", b"1"), ("b/train.csv", b"1")];
     let (hub, asked) = hub_with_data(&[
         ("owner/script main", &[("script.py", b"1"), ("dataset_infos.json", b"{}")]),

@@ -50,7 +50,8 @@ impl Part {
             let has = |words: &[&str]| {
                 name.split(|c: char| !c.is_ascii_alphabetic()).any(|word| words.contains(&word))
             };
-            let mut parts = Self::WORDS.iter().filter(|(_, words)| has(words)).map(|(part, _)| *part);
+            let mut parts =
+                Self::WORDS.iter().filter(|(_, words)| has(words)).map(|(part, _)| *part);
             // Of several parts it is none.
             parts.next().map(|part| Some(part).filter(|_| parts.next().is_none()))
         })?
@@ -227,7 +228,9 @@ impl DataSet {
             [] => Ok(None),
             [one] => Ok(Some(self.pinned(one).to_string().into())),
             ref several => {
-                bail!(self.unclear(&format!("{} tables of the {part} part", several.len()), several))
+                bail!(
+                    self.unclear(&format!("{} tables of the {part} part", several.len()), several)
+                )
             }
         }
     }
@@ -259,7 +262,9 @@ impl DataSet {
     fn unclear(&self, found: &str, tables: &[&String]) -> String {
         let id = &self.address.id;
         let Some(first) = tables.first() else {
-            return format!("data set `{id}` has {found}: name a file, as in `{DATASETS}{id}/PATH`");
+            return format!(
+                "data set `{id}` has {found}: name a file, as in `{DATASETS}{id}/PATH`"
+            );
         };
         let example = Address { path: Some((*first).clone()), ..self.address.clone() };
         format!("data set `{id}` has {found} ({}): name one, as in `{example}`", quoted(tables))
@@ -321,7 +326,8 @@ mod tests {
         for local in ["n", "o/n.csv", "o/n.txt", "./o/n", "/o/n", "a/o/n", "o n/x", "src/data"] {
             assert_eq!(found(local), None, "{local}");
         }
-        for wrong in ["hf://o/n/t.csv", "hf://models/o/n", "hf://datasets/o", "hf://datasets/../n"] {
+        for wrong in ["hf://o/n/t.csv", "hf://models/o/n", "hf://datasets/o", "hf://datasets/../n"]
+        {
             let error = Address::of(Path::new(wrong)).unwrap_err().to_string();
             assert!(error.contains("expected `hf://datasets/OWNER/NAME/PATH`"), "{error}");
         }
@@ -352,7 +358,8 @@ mod tests {
 
     #[test]
     fn the_only_table_of_a_part_is_taken_or_all_are_listed() {
-        let three = set(&["README.md", "dataset_infos.json", "test.csv", "train.csv", ".x/dev.csv"]);
+        let three =
+            set(&["README.md", "dataset_infos.json", "test.csv", "train.csv", ".x/dev.csv"]);
         let pinned = |path: &str| PathBuf::from(format!("hf://datasets/o/n@c/{path}"));
         assert_eq!(three.needed(Part::Train).unwrap(), pinned("train.csv"));
         assert_eq!(three.needed(Part::Test).unwrap(), pinned("test.csv"));
@@ -364,14 +371,23 @@ mod tests {
              `hf://datasets/o/n/test.csv`"
         );
         let error = three.only().unwrap_err().to_string();
-        assert!(error.starts_with("data set `o/n` has 2 tables (`test.csv`, `train.csv`): "), "{error}");
+        assert!(
+            error.starts_with("data set `o/n` has 2 tables (`test.csv`, `train.csv`): "),
+            "{error}"
+        );
         let several = set(&["a/train.csv", "b/train.csv"]);
         let error = several.table(Part::Train).unwrap_err().to_string();
-        assert!(error.starts_with("data set `o/n` has 2 tables of the training part (`a/"), "{error}");
+        assert!(
+            error.starts_with("data set `o/n` has 2 tables of the training part (`a/"),
+            "{error}"
+        );
         assert_eq!(set(&["all.csv"]).needed(Part::Train).unwrap(), pinned("all.csv"));
         assert_eq!(set(&["all.csv"]).table(Part::Test).unwrap(), None);
         let error = set(&["README.md"]).only().unwrap_err().to_string();
-        assert_eq!(error, "data set `o/n` has 0 tables: name a file, as in `hf://datasets/o/n/PATH`");
+        assert_eq!(
+            error,
+            "data set `o/n` has 0 tables: name a file, as in `hf://datasets/o/n/PATH`"
+        );
         let many: Vec<String> = (0..20).map(|i| format!("train-{i:02}.csv")).collect();
         let many = set(&many.iter().map(String::as_str).collect::<Vec<_>>());
         let error = many.needed(Part::Train).unwrap_err().to_string();
