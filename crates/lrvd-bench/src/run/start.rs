@@ -15,6 +15,7 @@ use lrvd_burn::train::{
     self, Checkpoints, DrawPolicy, Evaluation, HeldOutLosses, Inputs, Observer, OrderConfig,
     Ordered, Outcome, TrainState, latest_checkpoint, load_checkpoint,
 };
+use lrvd_core::baselines::temperature::FEWEST_ROWS;
 use lrvd_models::{AutoModel, TokenBatch};
 
 use super::folder::{CHECKPOINT_DIR, RECORD_FILE, still_there};
@@ -206,10 +207,15 @@ impl<'a> Run<'a> {
             )),
             FittedRows::Validation => {
                 let searched = if held > 0 { format!("; {}", searched()) } else { String::new() };
-                Some(format!(
-                    "the {} validation rows also fit the temperature: `lrvd eval` on other rows measures it{searched}",
-                    validation.len()
-                ))
+                let rows = validation.len();
+                let fits = if rows < FEWEST_ROWS {
+                    format!(
+                        "are too few for a temperature, which needs {FEWEST_ROWS}: pass more rows, or a larger `--validation-split`"
+                    )
+                } else {
+                    "also fit the temperature: `lrvd eval` on other rows measures it".to_owned()
+                };
+                Some(format!("the {rows} validation rows {fits}{searched}"))
             }
         }
     }
