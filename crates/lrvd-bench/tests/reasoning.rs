@@ -61,7 +61,7 @@ fn answers_are_scored_at_the_labels_of_the_specification() {
     insta::assert_snapshot!(found);
 }
 
-/// Where `LRVD_SHARED_DIR`, or `shared` beside the workspace, has the data.
+/// The data in `LRVD_SHARED_DIR`, or in `shared` beside the workspace.
 #[test]
 fn real_sets_become_prompts_of_the_published_vocabulary() {
     let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared");

@@ -39,7 +39,7 @@ const USUAL: [&str; 9] = [
 ];
 /// Size from which an archive is too large for some ways of carrying it.
 const LARGE: u64 = 64 << 20;
-/// What the lines of several calls of `run.sh` must have in common to be one measurement.
+/// Values that the lines of several calls of `run.sh` share, or else they are no one measurement.
 const SAME: [&str; 4] = ["device", "gpu", "revision", "tiny"];
 
 /// Parts of `gpu-bench`.
@@ -158,7 +158,7 @@ struct Stage {
     end: Option<Value>,
 }
 
-/// What the page shows of the lines of `results.jsonl`.
+/// Values of the page, from the lines of `results.jsonl`.
 fn values(text: &str) -> Result<Value> {
     let mut machine: Option<Value> = None;
     let mut stages = BTreeMap::<String, Stage>::new();

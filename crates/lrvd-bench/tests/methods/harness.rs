@@ -214,7 +214,7 @@ impl Bench {
         (batch, StepContext { step: 0, steps, examples, tokens, batch: whole, n_train, pass })
     }
 
-    /// What `tuning` adds to a likelihood of 0 in a step on [`Bench::batch`].
+    /// Addition of `tuning` to a likelihood of 0 in a step on [`Bench::batch`].
     pub(crate) fn objective(
         &self,
         tuning: &DynMethod,

@@ -29,7 +29,7 @@ pub(crate) struct DeviceCheck {
     pub(crate) prove: fn(&Case, &Device),
 }
 
-/// What holds on every device.
+/// Checks that hold on every device.
 pub(crate) const DEVICE_CHECKS: [DeviceCheck; 6] = [
     DeviceCheck {
         name: "f32",

@@ -203,7 +203,7 @@ fn other_encoders_have_their_own_defaults() {
     assert!(config.unrecognised.is_empty());
 }
 
-/// Which layers have which window and wavelengths, in both spellings.
+/// Window and wavelengths of every layer, in both spellings.
 #[test]
 fn layers_of_a_modernbert_are_global_or_have_a_window() {
     let global = |theta| LayerAttention { rope_theta: theta, window: None };
