@@ -312,10 +312,12 @@ mod tests {
     #[test]
     fn the_commands_of_the_guides_have_options_that_there_are() {
         let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        let guides = std::fs::read_dir(root.join("docs/guides")).unwrap();
-        let mut files: Vec<PathBuf> = guides.map(|file| file.unwrap().path()).collect();
+        let mut files = vec![root.join("README.md")];
+        for folder in ["docs", "docs/guides", "docs/tutorials"] {
+            let pages = std::fs::read_dir(root.join(folder)).unwrap();
+            files.extend(pages.map(|file| file.unwrap().path()));
+        }
         files.retain(|file| file.extension().is_some_and(|ending| ending == "md"));
-        files.push(root.join("README.md"));
         let mut count = 0;
         for file in files {
             for words in commands(&std::fs::read_to_string(&file).unwrap()) {
@@ -328,10 +330,13 @@ mod tests {
                         | ErrorKind::DisplayHelp
                         | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
                 );
-                // `K` and `MARGIN` stand for numbers.
+                // `K` stands for a number, and `COMMAND` for a command.
                 let is_named = |word: &String| word.bytes().all(|byte| byte.is_ascii_uppercase());
-                let is_placeholder =
-                    error.kind() == ErrorKind::ValueValidation && words.iter().any(is_named);
+                let is_value = matches!(
+                    error.kind(),
+                    ErrorKind::ValueValidation | ErrorKind::InvalidSubcommand
+                );
+                let is_placeholder = is_value && words.iter().any(is_named);
                 assert!(is_part || is_placeholder, "{}: {words:?}: {error}", file.display());
             }
         }
