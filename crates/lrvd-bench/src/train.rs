@@ -181,28 +181,8 @@ pub fn train(
         sink(&Event::RunFinished { label, summary, seconds });
         return Ok(TrainOutcome { record: Some(record), adapter, checkpoint });
     }
-    let follows = resolved.origin("pooling") == Some(Origin::Model);
-    let pooled = match settings.method.pooling(&settings.experiment) {
-        _ if !follows => None,
-        Pooling::First => None,
-        Pooling::FirstToken => Some(("the first token", "mean", "reads the mean over all tokens")),
-        Pooling::Mean | Pooling::PooledMean => {
-            Some(("the mean over all tokens", "first", "reads the first token"))
-        }
-        Pooling::Last if goal.answers == AnswerSpace::Tokens => None,
-        Pooling::Last => Some(("the last token", "first", "asks in words")),
-    };
-    if let Some((read, other, instead)) = pooled {
-        let stated = Pooling::of_embedding(&backbone.location.folder)?;
-        let source = match (stated, settings.experiment.pooling) {
-            (Some(_), _) => format!(", as `{}` of the model says", Pooling::FILE),
-            (None, Pooling::PooledMean) => ", as `config.json` of the model says".to_owned(),
-            (None, _) => String::new(),
-        };
-        sink(&Event::Note(format!(
-            "the head reads {read}{source}; `--set pooling={other}` {instead}"
-        )));
-    }
+    let pooled = pooling_note(&resolved, &settings, &backbone)?;
+    pooled.into_iter().for_each(|text| sink(&Event::Note(text)));
     let run = run::Run::new(settings.start(&backbone, &task, &device), stop, label, (1, 1));
     let notes = task.notes.iter().cloned().chain(task.shared_rows());
     let notes = notes.chain(run.note()).chain(run.memory_note()?);
@@ -267,6 +247,33 @@ pub fn train(
         Ok(())
     })?;
     Ok(TrainOutcome { record, adapter, checkpoint })
+}
+
+/// Input of the head, where the model decides it and it is not that of most encoders.
+fn pooling_note(
+    resolved: &Resolved,
+    settings: &TrainSettings,
+    backbone: &Backbone,
+) -> Result<Option<String>> {
+    if resolved.origin("pooling") != Some(Origin::Model) {
+        return Ok(None);
+    }
+    let (read, other, instead) = match settings.method.pooling(&settings.experiment) {
+        Pooling::First => return Ok(None),
+        Pooling::FirstToken => ("the first token", "mean", "reads the mean over all tokens"),
+        Pooling::Mean | Pooling::PooledMean => {
+            ("the mean over all tokens", "first", "reads the first token")
+        }
+        Pooling::Last if settings.rows.goal.answers == AnswerSpace::Tokens => return Ok(None),
+        Pooling::Last => ("the last token", "first", "asks in words"),
+    };
+    let stated = Pooling::of_embedding(&backbone.location.folder)?;
+    let source = match (stated, settings.experiment.pooling) {
+        (Some(_), _) => format!(", as `{}` of the model says", Pooling::FILE),
+        (None, Pooling::PooledMean) => ", as `config.json` of the model says".to_owned(),
+        (None, _) => String::new(),
+    };
+    Ok(Some(format!("the head reads {read}{source}; `--set pooling={other}` {instead}")))
 }
 
 /// The rows of `data` as the model reads them, with notes for a reader of the results.

@@ -11,21 +11,12 @@ use serde::Serialize;
 
 use super::description::{Abstention, Certificate};
 use super::ood::{OUTSIDE, OodDetector};
-use super::saved::{RowAnswer, SavedClassifier};
+use super::saved::{AbstainBy, RowAnswer, SavedClassifier};
 use super::sets::untempered;
 use crate::answers::{AnswerSpace, QuestionKind};
 use crate::data::Input;
 use crate::error::{Error, Result};
 use crate::text::percent;
-
-/// Rule by which answers are withheld, as it is asked for.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum AbstainBy {
-    /// What was fitted: the threshold, and the detector that it was fitted with.
-    Fitted,
-    /// An entropy above this, nats.
-    Above(f64),
-}
 
 /// Rule by which answers are withheld.
 #[derive(Clone, Debug, PartialEq)]

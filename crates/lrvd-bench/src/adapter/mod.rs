@@ -19,7 +19,7 @@ mod seen;
 mod sets;
 mod wrong;
 
-pub use abstain::{AbstainBy, Abstaining, JudgedAnswer, Reason, Withheld};
+pub use abstain::{Abstaining, JudgedAnswer, Reason, Withheld};
 pub use calibrate::{QuestionMetrics, fit_decisions};
 pub use certify::fit_abstention;
 pub use compare::{ComparedModel, compare_models};
@@ -43,7 +43,7 @@ pub use open::{Adapter, AdapterFiles, Base, OpenOptions, named_at};
 pub(crate) use open::{CARD_FILE, Kept, keep};
 pub use prune::{PairedMeasure, Pruned, PrunedModule};
 pub(crate) use saved::no_head;
-pub use saved::{RowAnswer, SavedClassifier};
+pub use saved::{AbstainBy, RowAnswer, SavedClassifier};
 pub use seen::{RowUse, SeenRows};
 pub use sets::LabelSets;
 pub(crate) use wrong::suspects;

@@ -13,7 +13,6 @@ use lrvd_burn::train::{ClassAnswer, DrawPolicy, Inputs, PassWatch, Prediction, S
 use lrvd_models::tokenizer::TextTokenizer;
 use lrvd_models::{AutoModel, Prefixes};
 
-use super::abstain::AbstainBy;
 use super::description::{Description, check_draws};
 use super::open::{Adapter, OpenOptions};
 use crate::answers::{AnswerSpace, MOST_OPTIONS};
@@ -26,6 +25,15 @@ use crate::run::NO_CASCADE;
 use crate::settings::BasePrecision;
 use crate::text::quoted;
 use crate::unused::Unused;
+
+/// Rule by which answers are withheld, as it is asked for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum AbstainBy {
+    /// What was fitted: the threshold, and the detector that it was fitted with.
+    Fitted,
+    /// An entropy above this, nats.
+    Above(f64),
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sampler {
