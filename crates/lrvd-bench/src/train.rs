@@ -181,8 +181,9 @@ pub fn train(
         sink(&Event::RunFinished { label, summary, seconds });
         return Ok(TrainOutcome { record: Some(record), adapter, checkpoint });
     }
-    let pooled = pooling_note(&resolved, &settings, &backbone)?;
-    pooled.into_iter().for_each(|text| sink(&Event::Note(text)));
+    if let Some(text) = pooling_note(&resolved, &settings, &backbone)? {
+        sink(&Event::Note(text));
+    }
     let run = run::Run::new(settings.start(&backbone, &task, &device), stop, label, (1, 1));
     let notes = task.notes.iter().cloned().chain(task.shared_rows());
     let notes = notes.chain(run.note()).chain(run.memory_note()?);

@@ -346,7 +346,8 @@ mod tests {
     fn batches_of_classifiers_on_a_cpu_are_cut_into_micro_batches() {
         let of = |training, on_cpu, set: &str| {
             let layers = Layers::new(Some(training), None, None).unwrap();
-            let layers = layers.apply(&[], None, &[set.to_owned()]).unwrap();
+            let sets: Vec<String> = set.split(' ').map(str::to_owned).collect();
+            let layers = layers.apply(&[], None, &sets).unwrap();
             let found = layers.resolve(&Facts { on_cpu, ..Facts::default() }).unwrap();
             (found.config.accumulation, found.origin("accumulation").unwrap())
         };
@@ -358,7 +359,7 @@ mod tests {
         assert_eq!(classifier("batch_size=33"), (1, by_default));
         assert_eq!(classifier("batch_size=8"), (1, by_default));
         assert_eq!(classifier("accumulation=1"), (1, Origin::Option));
-        assert_eq!(classifier("kl_divisor=batch"), (1, by_default));
+        assert_eq!(classifier("kl_divisor=batch kl_weight=1"), (1, by_default));
         assert_eq!(of(Training::Classifier, false, "batch_size=32"), (1, by_default));
         assert_eq!(of(Training::Language, true, "batch_size=32"), (1, by_default));
     }

@@ -66,7 +66,7 @@ pub(crate) struct ServeArguments {
     #[arg(long, value_name = "K", default_value = "100", value_parser = args::few(0, 1000), allow_negative_numbers = true, help_heading = heading::LIMITS)]
     pub(crate) max_draws: usize,
     /// Largest batch of a classifier; more suits a GPU [default: 8].
-    #[arg(long, value_name = "N", value_parser = args::few(1, 4096), allow_negative_numbers = true, help_heading = heading::SERVER)]
+    #[arg(long, value_name = "N", value_parser = args::few(1, 4096), allow_negative_numbers = true, help_heading = heading::SERVER, hide_short_help = true)]
     pub(crate) batch_size: Option<usize>,
     /// Largest number of texts, typed questions or prompts in a request [default: 64, or `--queue` if that is less].
     #[arg(long, value_name = "N", value_parser = args::few(1, 65_536), allow_negative_numbers = true, help_heading = heading::LIMITS, hide_short_help = true)]

@@ -334,7 +334,7 @@ type Stored<'a> = (&'a str, &'a [u8]);
 fn hub_with_data(sets: &[(&str, &[Stored<'_>])]) -> (String, Calls) {
     let lists: BTreeMap<String, String> = sets
         .iter()
-        .map(|(at, files)| {
+        .flat_map(|(at, files)| {
             let file = |(name, bytes): &Stored<'_>| {
                 let lfs = json!({ "sha256": hash(bytes) });
                 json!({ "rfilename": name, "blobId": "3", "size": bytes.len(), "lfs": lfs })
@@ -342,7 +342,10 @@ fn hub_with_data(sets: &[(&str, &[Stored<'_>])]) -> (String, Calls) {
             let files: Vec<Value> = files.iter().map(file).collect();
             let list = json!({ "sha": COMMIT, "siblings": files }).to_string();
             let (id, revision) = at.split_once(' ').unwrap();
-            (format!("/api/datasets/{id}/revision/{revision}?blobs=true"), list)
+            // By its name and by the commit: the last of a data set has it.
+            [revision, COMMIT].map(|name| {
+                (format!("/api/datasets/{id}/revision/{name}?blobs=true"), list.clone())
+            })
         })
         .collect();
     let files: BTreeMap<String, Vec<u8>> = sets
