@@ -182,12 +182,12 @@ impl Shape {
     fn of(path: &str, layer: &AdaptedLinear) -> Option<((usize, usize), Self)> {
         let number = path.split('.').find_map(|part| part.parse().ok())?;
         let ends = |suffix: &&str| path.ends_with(&format!(".{suffix}"));
-        let &(stage, _) = STAGES.iter().find(|(_, names)| names.iter().any(|n| ends(&n)))?;
+        let &(stage, _) = STAGES.iter().find(|(_, names)| names.iter().any(&ends))?;
         let shape = Self {
             d_input: layer.d_input(),
             d_output: layer.d_output(),
             rank: layer.rank(),
-            projects_positions: POSITIONS.iter().any(|n| ends(&n)),
+            projects_positions: POSITIONS.iter().any(ends),
         };
         Some(((number, stage), shape))
     }

@@ -330,6 +330,9 @@ mod tests {
                         | ErrorKind::DisplayHelp
                         | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
                 );
+                // An option that is named without its value.
+                let is_open = error.kind() == ErrorKind::InvalidValue
+                    && words.last().is_some_and(|word| word.starts_with("--"));
                 // `K` stands for a number, and `COMMAND` for a command.
                 let is_named = |word: &String| word.bytes().all(|byte| byte.is_ascii_uppercase());
                 let is_value = matches!(
@@ -337,7 +340,11 @@ mod tests {
                     ErrorKind::ValueValidation | ErrorKind::InvalidSubcommand
                 );
                 let is_placeholder = is_value && words.iter().any(is_named);
-                assert!(is_part || is_placeholder, "{}: {words:?}: {error}", file.display());
+                assert!(
+                    is_part || is_open || is_placeholder,
+                    "{}: {words:?}: {error}",
+                    file.display()
+                );
             }
         }
         assert!(count > 200, "{count}");

@@ -42,7 +42,7 @@ pub(crate) struct PredictArguments {
 /// Sets of labels beside the answers.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct SetArguments {
-    /// Labels among which the right one is, but for a share ALPHA of the texts.
+    /// Labels that miss the right one for a share ALPHA of the texts.
     ///
     /// ALPHA 0.1 gives sets that hold the right label in 90 %. They follow from the run's answers to its validation rows, or
     /// where these chose the model to rows that were held out for its temperature alone.

@@ -294,7 +294,7 @@ impl Loader {
         let Self { answers, asked, .. } = self;
         self.printer.notes(&saved.warnings);
         let draws = draws(answers, &saved, *asked)?;
-        let abstaining = Abstaining::open(&saved, *asked, draws)?;
+        let abstaining = Box::new(Abstaining::open(&saved, *asked, draws)?);
         self.printer.notes(&saved.thresholds(*asked, draws));
         let reading = (answers, &InputColumns::default());
         let sets = self.sets.rule(&saved, reading, draws, self.printer)?;

@@ -68,7 +68,7 @@ pub(crate) enum Model {
         saved: Box<SavedClassifier>,
         draws: usize,
         seed: u64,
-        abstaining: Abstaining,
+        abstaining: Box<Abstaining>,
         /// The rule of the sets of labels, of answers of `draws` draws.
         sets: Option<LabelSets>,
     },

@@ -120,9 +120,11 @@ impl Sandbox {
 
     pub(crate) fn copy(&self, from: &Path, name: &str) {
         for entry in std::fs::read_dir(from).unwrap().map(Result::unwrap) {
+            let to = format!("{name}/{}", entry.file_name().into_string().unwrap());
             if entry.path().is_file() {
-                let file = entry.file_name().into_string().unwrap();
-                self.write(&format!("{name}/{file}"), std::fs::read(entry.path()).unwrap());
+                self.write(&to, std::fs::read(entry.path()).unwrap());
+            } else {
+                self.copy(&entry.path(), &to);
             }
         }
     }

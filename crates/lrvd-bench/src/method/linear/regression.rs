@@ -22,6 +22,9 @@ use crate::error::Burn;
 const FOLDS: usize = 5;
 /// Largest entry of the gradient of the mean loss at the end of a fit of the cross-validation; scikit-learn's default is 1e-4.
 const ROUGH: f64 = 3e-4;
+/// The same times the number of classes, where that is smaller: entries are of the size of a class's share, and fits that end
+/// far from their minimum are too unsure, so that the temperature that is fitted to them is too low.
+const ROUGH_SHARE: f64 = 4.5e-3;
 /// That of the fit to all rows.
 const FINE: f64 = 1e-5;
 const MOST_STEPS: usize = 1000;
@@ -368,10 +371,11 @@ impl<'a> Folds<'a> {
     /// Fits from `points` without each fold.
     fn at(&self, halves: i32, points: &[Vec<f64>]) -> Burn<Validated> {
         let mut found = Validated { halves, loss: 0.0, points: Vec::new(), logits: Vec::new() };
+        let rough = ROUGH.min(ROUGH_SHARE / self.table.width as f64);
         for (own, (held, start)) in self.held.iter().zip(points).enumerate() {
             let others = (0..self.own.len()).filter(|&row| self.own[row] != Some(own));
             let others = self.table.part(&others.collect::<Vec<_>>());
-            let point = others.fit(start.clone(), strength(halves), ROUGH, self.watch)?.at;
+            let point = others.fit(start.clone(), strength(halves), rough, self.watch)?.at;
             let held = self.table.part(held);
             let logits = held.logits(&point);
             found.loss += held.loss(&mut logits.clone());
