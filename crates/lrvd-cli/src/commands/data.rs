@@ -41,7 +41,7 @@ pub(crate) struct ExampleArguments {
     /// its validation rows if it has some and no option says otherwise.
     #[arg(long, value_name = "FILE|HUB-ID", required_unless_present = "task")]
     pub(crate) train: Option<PathBuf>,
-    /// Validation rows [default: those of a data set on the hub, or a part of the training rows].
+    /// Validation rows [default: the data set's, or some of `--train`].
     #[arg(long, value_name = "FILE|HUB-ID", requires = "train")]
     pub(crate) validation: Option<PathBuf>,
     /// Share of the training rows to validate on [default: 0.1].

@@ -298,8 +298,9 @@ mod tests {
             for words in code.iter().filter_map(|code| shlex::split(code)) {
                 let words = words.into_iter().skip_while(|word| word.contains('='));
                 let ends = ["<", ">", "|", "&&", "&", "...", "…"];
-                let words: Vec<String> =
-                    words.take_while(|word| !ends.contains(&&**word)).collect();
+                let words: Vec<String> = words
+                    .take_while(|word| !ends.contains(&&**word) && !word.starts_with("2>"))
+                    .collect();
                 if words.first().is_some_and(|word| word == "lrvd") {
                     found.push(words);
                 }

@@ -118,7 +118,7 @@ pub(crate) struct TrainArguments {
     /// with 95 % confidence that at most this share of the given answers is wrong, and a detector of texts unlike those of
     /// training. They need rows that neither trained nor chose the model: the validation rows, or where these chose it the rows
     /// that fitted the temperature. 0.05 needs at least 59 of them, 0.01 at least 299. `none` fits neither. For classes.
-    #[arg(long, value_name = "RISK", value_parser = risk, allow_negative_numbers = true, help_heading = heading::ANSWERS)]
+    #[arg(long, value_name = "RISK", value_parser = risk, allow_negative_numbers = true, help_heading = heading::ANSWERS, hide_short_help = true)]
     pub(crate) risk: Option<Risk>,
     /// Rank, or the initial rank [default: from the settings, 8].
     ///
