@@ -10,6 +10,7 @@ mod encoder_only;
 mod evaluate;
 mod hashes;
 mod inspect;
+mod keep;
 mod language;
 mod ood;
 mod open;
@@ -35,12 +36,13 @@ pub use inspect::{
     AdapterReport, BaseReport, LoraConfig, ModelCheck, ModuleReport, check_model, inspect_adapter,
     inspect_base, is_base,
 };
+pub(crate) use keep::{Kept, keep};
 pub use language::{
     Continuation, ContinuedToken, Generation, NEW_TOKENS, Prompt, SavedLanguageModel, ScoredToken,
 };
 pub use ood::{OUTSIDE, Oddness, OodDetector, OodReport, OodRow, OodScore, fit_ood};
+pub(crate) use open::CARD_FILE;
 pub use open::{Adapter, AdapterFiles, Base, OpenOptions, named_at};
-pub(crate) use open::{CARD_FILE, Kept, keep};
 pub use prune::{PairedMeasure, Pruned, PrunedModule};
 pub(crate) use saved::no_head;
 pub use saved::{AbstainBy, RowAnswer, SavedClassifier};
