@@ -22,7 +22,7 @@ mod environment;
 mod repository;
 #[cfg(not(feature = "hub"))]
 mod repository {
-    use std::path::{Path, PathBuf};
+    use std::path::Path;
 
     use super::{Get, RepositoryKind, Snapshot};
     use crate::error::{Result, left_out};
