@@ -118,17 +118,18 @@ impl<'a> Product<'a> {
         let arch = Arch::new();
         if small {
             for task in tasks {
-                arch.dispatch(task);
+                arch.dispatch(InTiles(task));
             }
         } else {
-            tasks.into_par_iter().for_each(|task| arch.dispatch(task));
+            tasks.into_par_iter().for_each(|task| arch.dispatch(InTiles(task)));
         }
     }
 
     /// Writes `out` on the calling thread; without a low-rank part.
     pub(crate) fn run_here(self, out: &mut [f32]) {
         if self.x.rows > 0 {
-            Arch::new().dispatch(Rows { product: self, group: 0, x: self.x, out, hidden: &mut [] });
+            let rows = Rows { product: self, group: 0, x: self.x, out, hidden: &mut [] };
+            Arch::new().dispatch(InTiles(rows));
         }
     }
 }
@@ -142,21 +143,34 @@ struct Rows<'a> {
     hidden: &'a mut [f32],
 }
 
-impl WithSimd for Rows<'_> {
-    type Output = ();
+/// A computation in tiles.
+pub(super) trait Tiled {
+    type Output;
+
+    /// With tiles of `MR` rows and `NV` vectors; a rest of rows is in tiles of [`REST`].
+    fn run<S: Simd, const MR: usize, const NV: usize>(self, simd: S) -> Self::Output;
+}
+
+/// A computation in the tiles that the registers of a vector width hold.
+pub(super) struct InTiles<T>(pub(super) T);
+
+impl<T: Tiled> WithSimd for InTiles<T> {
+    type Output = T::Output;
 
     #[inline(always)]
-    fn with_simd<S: Simd>(self, simd: S) {
+    fn with_simd<S: Simd>(self, simd: S) -> T::Output {
         match S::F32_LANES {
-            16 => self.run::<S, 12, 2>(simd),
-            4 => self.run::<S, 6, 4>(simd),
+            16 => self.0.run::<S, 12, 2>(simd),
+            4 => self.0.run::<S, 6, 4>(simd),
             // Eight numbers, or one at a time, which no machine of ours does.
-            _ => self.run::<S, 6, 2>(simd),
+            _ => self.0.run::<S, 6, 2>(simd),
         }
     }
 }
 
-impl Rows<'_> {
+impl Tiled for Rows<'_> {
+    type Output = ();
+
     #[inline(always)]
     fn run<S: Simd, const MR: usize, const NV: usize>(self, simd: S) {
         let rows = self.x.rows;
@@ -169,7 +183,9 @@ impl Rows<'_> {
         Rows { product, group, x: x_rest, out: out_rest, hidden: hidden_rest }
             .tiles::<S, REST, NV>(simd);
     }
+}
 
+impl Rows<'_> {
     /// The rows in tiles of `MR`; the last one repeats its last row.
     #[inline(always)]
     fn tiles<S: Simd, const MR: usize, const NV: usize>(self, simd: S) {
@@ -228,11 +244,7 @@ impl Rows<'_> {
                         }
                         let live = MR.min(rows - tile * MR);
                         let out = &mut out[tile * MR * base.columns..][..live * base.columns];
-                        let start = match bias {
-                            _ if first > 0 || adds => Start::There,
-                            Some(bias) => Start::Bias(bias),
-                            None => Start::Zero,
-                        };
+                        let start = Start::new(bias, first > 0 || adds);
                         let out = out.chunks_exact_mut(base.columns);
                         store(simd, sums, out, columns.clone(), start);
                     }
@@ -311,6 +323,17 @@ pub(super) enum Start<'a> {
     There,
     Zero,
     Bias(&'a [f32]),
+}
+
+impl<'a> Start<'a> {
+    /// Nothing or a `bias`, unless the output holds the summand.
+    pub(super) fn new(bias: Option<&'a [f32]>, is_there: bool) -> Self {
+        match bias {
+            _ if is_there => Self::There,
+            Some(bias) => Self::Bias(bias),
+            None => Self::Zero,
+        }
+    }
 }
 
 /// Adds a tile to `columns` of the rows of the output, or writes it there at the `start`.

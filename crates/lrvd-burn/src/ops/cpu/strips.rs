@@ -7,11 +7,11 @@
 
 use std::ops::Range;
 
-use pulp::{Arch, Simd, WithSimd};
+use pulp::{Arch, Simd};
 
 use super::panels::Matrix;
 use super::product::{
-    DEPTH, Product, REST, SMALL, Start, accumulate, pack, panel_width, store, zeros,
+    DEPTH, InTiles, Product, REST, SMALL, Start, Tiled, accumulate, pack, panel_width, store, zeros,
 };
 use super::run;
 
@@ -44,12 +44,12 @@ impl Product<'_> {
             }
         }
         let arch = Arch::new();
-        let x = arch.dispatch(Pack(self.x));
+        let x = arch.dispatch(InTiles(Pack(self.x)));
         let hidden = Matrix::new(hidden, rows, hidden.len() / rows);
-        let hidden = arch.dispatch(Pack(hidden));
+        let hidden = arch.dispatch(InTiles(Pack(hidden)));
         run(strips, |(panels, out)| {
             let (x, hidden) = (&x, &hidden);
-            arch.dispatch(Strip { product: self, base, x, hidden, panels, out });
+            arch.dispatch(InTiles(Strip { product: self, base, x, hidden, panels, out }));
         });
     }
 }
@@ -62,21 +62,11 @@ struct Tiles {
 
 struct Pack<'a>(Matrix<'a>);
 
-impl WithSimd for Pack<'_> {
+impl Tiled for Pack<'_> {
     type Output = Tiles;
 
     #[inline(always)]
-    fn with_simd<S: Simd>(self, _: S) -> Tiles {
-        match S::F32_LANES {
-            16 => self.run::<12>(),
-            _ => self.run::<6>(),
-        }
-    }
-}
-
-impl Pack<'_> {
-    #[inline(always)]
-    fn run<const MR: usize>(self) -> Tiles {
+    fn run<S: Simd, const MR: usize, const NV: usize>(self, _: S) -> Tiles {
         let Self(x) = self;
         let whole = x.rows / MR * MR;
         let [whole, rest] = [x.part(0, whole), x.part(whole, x.rows - whole)];
@@ -114,21 +104,9 @@ struct Panel<'a, S: Simd> {
     start: Start<'a>,
 }
 
-impl WithSimd for Strip<'_, '_> {
+impl Tiled for Strip<'_, '_> {
     type Output = ();
 
-    #[inline(always)]
-    fn with_simd<S: Simd>(self, simd: S) {
-        // The tiles of a product of more rows.
-        match S::F32_LANES {
-            16 => self.run::<S, 12, 2>(simd),
-            4 => self.run::<S, 6, 4>(simd),
-            _ => self.run::<S, 6, 2>(simd),
-        }
-    }
-}
-
-impl Strip<'_, '_> {
     #[inline(always)]
     fn run<S: Simd, const MR: usize, const NV: usize>(self, simd: S) {
         let Self { product: Product { x, bias, low, adds, .. }, base, panels, mut out, .. } = self;
@@ -158,11 +136,7 @@ impl Strip<'_, '_> {
                 let from = panel * width - origin;
                 let columns = from..from + width.min(base.columns - panel * width);
                 let (dense, _) = S::as_simd_f32s(&values[..deep * width]);
-                let start = match bias {
-                    _ if first > 0 || adds => Start::There,
-                    Some(bias) => Start::Bias(&bias[origin..]),
-                    None => Start::Zero,
-                };
+                let start = Start::new(bias.map(|bias| &bias[origin..]), first > 0 || adds);
                 let up = low.map(|low| {
                     let rank = low.up[0].depth();
                     S::as_simd_f32s(low.up[0].block(panel, 0, rank)).0
