@@ -191,11 +191,13 @@ pub trait Examples {
 
     /// Inputs and answers as one batch.
     fn batch(&self, indices: &[usize]) -> Result<Batch<Self::Input>, Error> {
-        Ok(Batch {
-            input: self.input(indices)?,
-            targets: self.targets(indices)?,
-            tokens: indices.iter().map(|&index| self.size(index)).sum(),
-        })
+        self.batch_with(indices, self.targets(indices)?)
+    }
+
+    /// Inputs as one batch with these `targets`.
+    fn batch_with(&self, indices: &[usize], targets: Targets) -> Result<Batch<Self::Input>, Error> {
+        let tokens = indices.iter().map(|&index| self.size(index)).sum();
+        Ok(Batch { input: self.input(indices)?, targets, tokens })
     }
 
     /// The answers to all examples.

@@ -181,7 +181,7 @@ impl<'a, I> Ordered<'a, I> {
         let targets = self.examples.targets(&indices)?;
         let of_part = |(number, rows): (usize, &[usize])| {
             let places: Vec<usize> = (number * part..).take(rows.len()).collect();
-            Ok(Batch { targets: targets.select(&places), ..self.examples.batch(rows)? })
+            self.examples.batch_with(rows, targets.select(&places))
         };
         indices.chunks(part).enumerate().map(of_part).collect()
     }
