@@ -31,7 +31,7 @@ use crate::data::{Input, PreparedTask, Split};
 use crate::error::Result;
 use crate::eval::{RunContext, Scored, score_draws};
 use crate::method::linear::features;
-use crate::method::{DynMethod, EvaluationWork, FittedRows, FreshRows};
+use crate::method::{DynMethod, EvaluationWork, FittedRows};
 use crate::run::{Finished, HELD_OUT_PREDICTIONS, TrainSettings};
 
 /// Most training rows that the distance of the detector is fitted to.
@@ -159,23 +159,21 @@ impl EndFit {
                 target.fewest_rows()
             )
         };
-        let Some(which) = FreshRows::of(settings.method, context.config, context.fitted, task)
-        else {
-            let why = "the validation rows chose the model, and no other rows are held out from every choice";
-            own.notes.push(more(why));
-            return Ok(own);
-        };
-        let (all, known, fitted_to) = match which {
-            FreshRows::Validation => (
-                &task.validation,
-                hashes(&task.train).collect::<HashSet<u64>>(),
-                FittedTo::Validation,
-            ),
-            FreshRows::HeldOut => {
-                let others = hashes(&task.train).chain(hashes(&task.validation));
-                (&task.holdout, others.collect::<HashSet<u64>>(), FittedTo::HeldOut)
+        let which = FittedRows::fresh(settings.method, context.config, context.fitted, task);
+        let mut known: HashSet<u64> = hashes(&task.train).collect();
+        let fitted_to = match which {
+            FittedRows::None => {
+                let why = "the validation rows chose the model, and no other rows are held out from every choice";
+                own.notes.push(more(why));
+                return Ok(own);
+            }
+            FittedRows::Validation => FittedTo::Validation,
+            FittedRows::Holdout => {
+                known.extend(hashes(&task.validation));
+                FittedTo::HeldOut
             }
         };
+        let all = which.of(task);
         let places: Vec<usize> =
             (0..all.len()).filter(|&row| !known.contains(&all[row].row)).collect();
         let rows: Vec<TokenisedExample> = places.iter().map(|&row| all[row].clone()).collect();
@@ -192,17 +190,17 @@ impl EndFit {
             validation: rows,
             ..PreparedTask::without_examples(task.goal.clone())
         };
-        let answers = match which {
-            FreshRows::Validation => picked(finished, &places, task.labels),
-            FreshRows::HeldOut => held_out(context, &fresh, (method, model), finished, folder)?,
+        let answers = if which == FittedRows::Validation {
+            picked(finished, &places, task.labels)
+        } else {
+            held_out(context, &fresh, (method, model), finished, folder)?
         };
         own.detect(settings, context, model, &fresh.validation)?;
         let unlike = own.detector.as_ref().map(OodDetector::calibrating_outside);
         let unlike = unlike.unwrap_or_else(|| vec![false; fresh.validation.len()]);
         let temperatures = finished.kept();
         // The rows of the temperature are those of the threshold.
-        let is_shared = temperatures.folds == 0
-            && (which == FreshRows::Validation) == (context.fitted == FittedRows::Validation);
+        let is_shared = temperatures.folds == 0 && which == context.fitted;
         let labels: Vec<Option<usize>> =
             fresh.validation.iter().map(|row| row.answer.label()?.class()).collect();
         for (draws, answers) in answers {

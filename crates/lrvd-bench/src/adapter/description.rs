@@ -129,7 +129,7 @@ pub struct Abstention {
     /// Largest entropy of an answer that is given, nats.
     pub above: f64,
     /// `true` if the entropy is that at temperature 1: the temperature of the answers was fitted to the same rows.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub untempered: bool,
     /// SHA-256 of the detector of texts unlike those of training that is asked first: such texts have no answer, also among the
     /// rows of the certificate.
@@ -168,11 +168,6 @@ impl FittedTo {
             Self::Further => "further",
         }
     }
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
-fn is_false(value: &bool) -> bool {
-    !*value
 }
 
 /// Calibration of typed questions of one type for a number of draws.

@@ -28,29 +28,24 @@ impl FittedRows {
             Self::Holdout | Self::None => &task.holdout,
         }
     }
-}
 
-/// Rows of a run that neither trained nor chose its model; they may have fitted its temperature.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum FreshRows {
-    Validation,
-    HeldOut,
-}
-
-impl FreshRows {
-    /// Those of a run with `method` on `task`, whose fits read the rows `fitted`: the validation rows, or where these choose the
-    /// model rows that were held out for the temperature alone.
-    pub(crate) fn of(
+    /// Rows of `task` that neither trained nor chose the model of a run with `method`, whose fits read the rows `fitted`; they may
+    /// have fitted its temperature. The validation rows, or where these choose the model those that were held out for the
+    /// temperature alone.
+    pub(crate) fn fresh(
         method: MethodName,
         config: &Config,
-        fitted: FittedRows,
+        fitted: Self,
         task: &PreparedTask,
-    ) -> Option<Self> {
+    ) -> Self {
+        let holdout_is_fresh = fitted == Self::Holdout && !method.chooses_by_holdout(config);
         if !config.chooses_model() {
-            return (!task.validation.is_empty()).then_some(Self::Validation);
+            if task.validation.is_empty() { Self::None } else { Self::Validation }
+        } else if holdout_is_fresh && !task.holdout.is_empty() {
+            Self::Holdout
+        } else {
+            Self::None
         }
-        let is_fresh = fitted == FittedRows::Holdout && !method.chooses_by_holdout(config);
-        (is_fresh && !task.holdout.is_empty()).then_some(Self::HeldOut)
     }
 }
 
@@ -236,17 +231,17 @@ mod tests {
         let last = Preset::Default.config();
         let best = Config { checkpoint: CheckpointChoice::Best, ..last.clone() };
         let of = |name: &str, config: &Config, fitted, task: &PreparedTask| {
-            FreshRows::of(MethodName::from_name(name).unwrap(), config, fitted, task)
+            FittedRows::fresh(MethodName::from_name(name).unwrap(), config, fitted, task)
         };
         let (held, validation) = (FittedRows::Holdout, FittedRows::Validation);
-        assert_eq!(of("lora+ts", &last, validation, &task), Some(FreshRows::Validation));
-        assert_eq!(of("lora+ts", &best, held, &task), Some(FreshRows::HeldOut));
-        assert_eq!(of("bayeslora+ts", &last, held, &task), Some(FreshRows::Validation));
+        assert_eq!(of("lora+ts", &last, validation, &task), validation);
+        assert_eq!(of("lora+ts", &best, held, &task), held);
+        assert_eq!(of("bayeslora+ts", &last, held, &task), validation);
         // The held-out rows chose the ranks, or were held out for nothing that says what they did.
-        assert_eq!(of("bayeslora+ts", &best, held, &task), None);
-        assert_eq!(of("lora", &best, FittedRows::None, &task), None);
-        assert_eq!(of("lora+ts", &last, validation, &empty), None);
-        assert_eq!(of("lora+ts", &best, held, &empty), None);
+        assert_eq!(of("bayeslora+ts", &best, held, &task), FittedRows::None);
+        assert_eq!(of("lora", &best, FittedRows::None, &task), FittedRows::None);
+        assert_eq!(of("lora+ts", &last, validation, &empty), FittedRows::None);
+        assert_eq!(of("lora+ts", &best, held, &empty), FittedRows::None);
     }
 
     /// 270,000 of 300,000 rows in batches of 32: one epoch, and 20 steps.

@@ -27,7 +27,7 @@ mod tfb;
 
 use lrvd_burn::train;
 
-pub(crate) use holdout::{EvaluationWork, FreshRows};
+pub(crate) use holdout::EvaluationWork;
 pub use holdout::{FittedRows, Holdout};
 pub use interval::Intervals;
 pub use label_thresholds::LabelThresholds;
