@@ -185,16 +185,18 @@ pub(super) fn run(arguments: TrainArguments, global: GlobalArguments, printer: P
         (CheckpointChoice::Best, Some(best)) => Some(best),
         _ => record.checkpoints.last.as_ref(),
     };
+    // Those of the model that is saved: the record counts the last one.
+    let saved = Adapter::open(&adapter, &OpenOptions::default(), &device::open(device::CPU)?)?;
+    let report = inspect_adapter(&saved)?;
+    let detector = OodReport::find(&adapter)?;
     match printer.format() {
         Format::Json => {
-            let saved =
-                Adapter::open(&adapter, &OpenOptions::default(), &device::open(device::CPU)?)?;
             let body = json!({
                 "complete": true,
                 "adapter": adapter,
                 "record": record,
-                "abstentions": inspect_adapter(&saved)?.abstentions,
-                "detector": OodReport::find(&adapter)?,
+                "abstentions": report.abstentions,
+                "detector": detector,
             });
             printer.document("train", body)?;
         }
@@ -202,12 +204,8 @@ pub(super) fn run(arguments: TrainArguments, global: GlobalArguments, printer: P
             if let Some(chosen) = chosen {
                 printer.data(&table::metrics(&chosen.metrics, &chosen.reliability))?;
                 let start = record.rank_events.first().map(|event| event.total_rank);
-                // Those of the model that is saved: the record counts the last one.
-                let saved =
-                    Adapter::open(&adapter, &OpenOptions::default(), &device::open(device::CPU)?)?;
-                let report = inspect_adapter(&saved)?;
                 printer.data(&sizes(chosen, start, &report))?;
-                if let Some(text) = withheld(&report, OodReport::find(&adapter)?.as_ref()) {
+                if let Some(text) = withheld(&report, detector.as_ref()) {
                     printer.data(&format!("\n{text}"))?;
                 }
                 if let Some(classes) = &record.classes {
