@@ -341,7 +341,6 @@ mod tests {
         assert_eq!(of(Preset::AuthorGlue, false, &[]), (best, Origin::Preset));
     }
 
-    /// Steps of runs with so many batches in an epoch.
     #[test]
     fn batches_of_classifiers_on_a_cpu_are_cut_into_micro_batches() {
         let of = |training, on_cpu, set: &str| {
@@ -364,6 +363,7 @@ mod tests {
         assert_eq!(of(Training::Language, true, "batch_size=32"), (1, by_default));
     }
 
+    /// Steps of runs with so many batches in an epoch.
     #[test]
     fn epochs_are_steps_with_a_floor_and_a_ceiling_by_default() {
         let of = |training, batches, set: &[&str]| {
