@@ -508,7 +508,7 @@ impl AdapterFiles {
     }
 
     /// Writes the folder `target`, whole or not at all, in place of one that may be there; with the model card that `card`
-    /// returns, and in the ragged layout with the posterior, unless no rank is left.
+    /// returns, and in the ragged layout with the posterior.
     pub(crate) fn write(
         &self,
         target: &Path,
@@ -525,7 +525,7 @@ impl AdapterFiles {
         };
         let mut description = self.description.clone();
         match &self.posterior {
-            Some(posterior) if layout == ExportLayout::Ragged && summary.zero_module.is_none() => {
+            Some(posterior) if layout == ExportLayout::Ragged => {
                 posterior.write(building.path(), &self.peft)?;
             }
             Some(_) => description = description.map(Description::at_the_mean),

@@ -116,7 +116,7 @@ pub fn export_peft(
         let card = Card::of(adapter, info, &summary.ranks, command)?;
         card.text(CardFormat::Peft { layout: layout.name(), encoder }).map(Some)
     })?;
-    let is_whole = layout == ExportLayout::Ragged && summary.zero_module.is_none();
+    let is_whole = layout == ExportLayout::Ragged;
     let warnings = differences(files.description.as_ref(), true);
     Ok(PeftExport { posterior: files.posterior.is_some() && is_whole, summary, cut, warnings })
 }

@@ -89,6 +89,11 @@ impl PeftModule {
         })
     }
 
+    /// The update is zero since every value of `b` is.
+    pub(super) fn is_zero(&self) -> Result<bool, Error> {
+        Ok(self.b.to_f64()?.iter().all(|value| *value == 0.0))
+    }
+
     /// The weight and the update in single precision, each value rounded once.
     pub fn merged(&self, weight: &HostTensor) -> Result<HostTensor, Error> {
         if weight.shape() != [self.d_output(), self.d_input()] {

@@ -7,6 +7,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use burn::tensor::Tensor;
 use lrvd_core::Noise;
 use lrvd_core::moments::CrossTerm;
 use lrvd_core::posterior::{LOG_VARIANCE_MAX, LOG_VARIANCE_MIN, VariationalFamily};
@@ -219,11 +220,19 @@ fn sizes(rank: usize, d_input: usize, d_output: usize) -> Sizes {
 impl PeftPosterior {
     /// Checks the posterior against itself and the adapter whose means it belongs to.
     pub(super) fn check_against(&self, adapter: &PeftAdapter) -> Result<(), Error> {
-        let modules = adapter.modules.iter().map(|(path, module)| {
-            let sizes = sizes(module.rank, module.d_input(), module.d_output());
-            (path.clone(), (module.scaling, sizes))
-        });
-        self.check(&modules.collect())
+        let mut modules = BTreeMap::new();
+        for (path, module) in &adapter.modules {
+            // PEFT demands a module: where no rank is left, one is there with zeros.
+            let rank = if self.is_pruned(path) && module.is_zero()? { 0 } else { module.rank };
+            let sizes = sizes(rank, module.d_input(), module.d_output());
+            modules.insert(path.clone(), (module.scaling, sizes));
+        }
+        self.check(&modules)
+    }
+
+    /// The module at `path` had an adapter and has no rank left.
+    fn is_pruned(&self, path: &str) -> bool {
+        self.header.modules.get(path).is_some_and(|module| module.rank == 0)
     }
 
     /// Checks the posterior against itself and the modules of an adapter, by path.
@@ -382,7 +391,11 @@ pub fn attach_posterior(
     }
     let (mut layers, mut places) = (BTreeMap::new(), BTreeMap::new());
     model.visit_layers(&mut |path, layer| {
-        let sizes = sizes(layer.rank(), layer.d_input(), layer.d_output());
+        let is_zero = |b: Tensor<2>| b.abs().max().into_scalar::<f64>() == 0.0;
+        let filler = layer.low_rank().filter(|_| posterior.is_pruned(path));
+        let rank =
+            if filler.is_some_and(|zeros| is_zero(zeros.b.val())) { 0 } else { layer.rank() };
+        let sizes = sizes(rank, layer.d_input(), layer.d_output());
         let scaling = layer.slot().map_or(0.0, |slot| slot.scaling);
         layers.insert(path.to_owned(), (scaling, sizes));
         places.insert(path.to_owned(), LayerSpec::new(layer, false));
@@ -395,8 +408,8 @@ pub fn attach_posterior(
     }
     model.visit_layers_mut(&mut |path, layer| {
         let Some(module) = header.modules.get(path) else { return };
-        let PosteriorModuleHeader { initial_rank, scaling, .. } = *module;
-        match layer.detach() {
+        let PosteriorModuleHeader { initial_rank, rank, scaling } = *module;
+        match layer.detach().filter(|_| rank > 0) {
             Some(mut adapter) => {
                 adapter.extension = placed.remove(path).flatten().map(Extension::Gaussian);
                 layer.place(path, adapter, initial_rank);

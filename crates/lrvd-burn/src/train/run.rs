@@ -163,8 +163,7 @@ impl<M: Model, T: Method<M> + ?Sized> Run<M, T> {
     /// Writes the adapters, every other trainable parameter and the posterior of the model as it is now
     /// into `folder`, atomically.
     ///
-    /// The layout is the one that keeps every rank as it is; where no rank is left there is no posterior
-    /// to write.
+    /// The layout is the one that keeps every rank as it is.
     pub fn save(&self, folder: impl AsRef<Path>) -> Result<ExportSummary, Error> {
         let template = peft_template(&self.setup()?.adapter);
         write_adapter(&self.state.compacted(), &template, self.posterior()?, folder)
@@ -200,7 +199,7 @@ pub(crate) fn write_adapter(
     let building = AtomicDir::create(folder)?;
     let base = [(BASE_KEY.to_owned(), base_hash(model, &adapter.config))].into();
     let summary = adapter.write_with(building.path(), ExportLayout::Ragged, base)?;
-    if let Some(posterior) = posterior.filter(|_| summary.zero_module.is_none()) {
+    if let Some(posterior) = posterior {
         posterior.write(building.path(), &adapter)?;
     }
     building.commit()?;

@@ -335,6 +335,15 @@ fn a_folder_states_what_was_configured_and_belongs_to_its_base() {
         loaded.save(at(name)).unwrap();
         assert_eq!(header(&at(name)), header(&at("cut")));
     }
+    // Without a rank PEFT's files have one module of zeros; the posterior tells that it was cut away.
+    tuned.visit_layers_mut(&mut |_, layer| layer.select_ranks(&[]));
+    tuned.save(at("bare")).unwrap();
+    let filler = &PeftAdapter::read(at("bare")).unwrap().modules["fast"];
+    assert_eq!((filler.rank, filler.b.to_f64().unwrap()), (1, vec![0.0; 6]));
+    let loaded = Tuned::load(Net::new(), at("bare")).unwrap();
+    assert_eq!((loaded.ranks(), tuned.ranks()), (vec![("fast".to_owned(), 0)], loaded.ranks()));
+    loaded.save(at("bare again")).unwrap();
+    assert_eq!(header(&at("bare again")), header(&at("bare")));
     // The same shapes, other weights.
     let mut other = Net::new();
     other.visit_parameters_mut(&mut |p| p.value.set_flat(p.value.flat() * 2.0));

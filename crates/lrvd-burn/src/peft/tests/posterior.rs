@@ -1,4 +1,4 @@
-//! `lrvd_posterior.safetensors`; `tests/adapters/peft_posterior.rs` has the round trips.
+//! `lrvd_posterior.safetensors`; `tests/adapters/files.rs` has the round trips.
 
 use std::collections::BTreeMap;
 
