@@ -48,7 +48,9 @@ pub(super) enum CardFormat<'a> {
     Gguf {
         file: &'a str,
     },
-    Onnx,
+    Onnx {
+        file: &'a str,
+    },
     #[serde(rename = "sentence-transformers")]
     SentenceTransformers,
 }

@@ -20,7 +20,7 @@ use crate::error::Result;
 use card::{Card, CardFormat};
 
 pub use merged::{MergeReport, export_merged};
-pub use onnx::export_onnx;
+pub use onnx::{OnnxPrecision, export_onnx};
 pub use sentence_transformers::export_sentence_transformers;
 
 const GGUF_FILE: &str = "adapter.gguf";

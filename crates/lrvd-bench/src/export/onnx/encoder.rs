@@ -233,8 +233,8 @@ fn embeddings(graph: &mut Graph<'_>, config: &DebertaConfig, inputs: &Inputs) ->
     let table = |graph: &mut Graph<'_>, name: &str, rows: usize| {
         graph.weight(&format!("{path}.{name}.weight"), &[rows, width])
     };
-    let words = table(graph, "word_embeddings", config.vocab_size)?;
-    let mut x = graph.op("Gather", &[&words, &inputs.ids], []);
+    let words = format!("{path}.word_embeddings.weight");
+    let mut x = graph.rows(&words, [config.vocab_size, width], &inputs.ids)?;
     if config.position_biased_input {
         let table = table(graph, "position_embeddings", config.max_position_embeddings)?;
         let rows = match config.counted_from() {
@@ -495,8 +495,7 @@ fn modern(graph: &mut Graph<'_>, config: &DebertaConfig, inputs: &Inputs) -> Res
     let epsilon = config.layer_norm_eps;
     let prefix = config.family.prefix();
     let words = format!("{prefix}.embeddings.tok_embeddings.weight");
-    let words = graph.weight(&words, &[config.vocab_size, d])?;
-    let x = graph.op("Gather", &[&words, &inputs.ids], []);
+    let x = graph.rows(&words, [config.vocab_size, d], &inputs.ids)?;
     let mut x = graph.unshifted_norm(&x, &format!("{prefix}.embeddings.norm"), d, epsilon)?;
     let mut kinds: Vec<(LayerAttention, ModernScores)> = Vec::new();
     for (layer, &own) in config.layer_attention.iter().enumerate() {

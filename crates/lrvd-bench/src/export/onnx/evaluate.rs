@@ -71,8 +71,11 @@ pub(super) fn run(
                 values.get(name).ok_or_else(|| anyhow!("`{}` reads `{name}` too early", node.name))
             })
             .collect::<Result<_>>()?;
-        let result =
-            apply(node, &inputs, device).with_context(|| format!("node `{}`", node.name))?;
+        let results = match &*node.op_type {
+            "DynamicQuantizeLinear" => rounded(inputs[0]),
+            _ => apply(node, &inputs, device).map(|result| vec![result]),
+        };
+        let results = results.with_context(|| format!("node `{}`", node.name))?;
         for name in &node.input {
             let left = readers.entry(name).or_default();
             *left = left.saturating_sub(1);
@@ -80,7 +83,7 @@ pub(super) fn run(
                 values.remove(name);
             }
         }
-        values.insert(node.output[0].clone(), result);
+        values.extend(node.output.iter().cloned().zip(results));
     }
     let output = |name: &String| {
         let array = values.remove(name).ok_or_else(|| anyhow!("has no output `{name}`"))?;
@@ -102,6 +105,7 @@ fn constant(tensor: TensorProto, file: &Path) -> Result<Array> {
         DataType::Int64 => {
             Data::Int(bytes.as_chunks().0.iter().map(|raw| i64::from_le_bytes(*raw)).collect())
         }
+        DataType::Uint8 => Data::Int(bytes.into_iter().map(i64::from).collect()),
         other => bail!("values of the type {other:?}"),
     };
     Array::new(shape, data)
@@ -327,9 +331,35 @@ fn apply(node: &NodeProto, inputs: &[&Array], device: &Device) -> Result<Array> 
             })
         }
         "MatMul" => product(x, second()?, device),
+        "MatMulInteger" => {
+            let centred = |x: &Array, zero: &Array| {
+                let zero = zero.ints()?[0];
+                let values = x.ints()?.iter().map(|&value| (value - zero) as f32).collect();
+                Array::new(x.shape.clone(), Data::Float(values))
+            };
+            let (a, b) = (centred(x, inputs[2])?, centred(second()?, inputs[3])?);
+            let product = product(&a, &b, device)?;
+            let sums = product.floats()?.iter().map(|&sum| sum.round() as i64).collect();
+            Array::new(product.shape, Data::Int(sums))
+        }
         "Conv" => convolution(x, second()?, inputs[2]),
         other => bail!("the operator `{other}` is not executed here"),
     }
+}
+
+/// `DynamicQuantizeLinear`: values in 8 bits, the step between them, and the stored value of 0.
+fn rounded(x: &Array) -> Result<Vec<Array>> {
+    let values = x.floats()?;
+    let low = values.iter().copied().fold(0.0, f32::min);
+    let high = values.iter().copied().fold(0.0, f32::max);
+    let step = if high > low { (high - low) / 255.0 } else { 1.0 };
+    let zero = (-low / step).clamp(0.0, 255.0).round_ties_even();
+    let byte = |&value: &f32| ((value / step).round_ties_even() + zero).clamp(0.0, 255.0) as i64;
+    Ok(vec![
+        Array::new(x.shape.clone(), Data::Int(values.iter().map(byte).collect()))?,
+        Array::new(Vec::new(), Data::Float(vec![step]))?,
+        Array::new(Vec::new(), Data::Int(vec![zero as i64]))?,
+    ])
 }
 
 fn cast(node: &NodeProto, x: &Array) -> Result<Array> {

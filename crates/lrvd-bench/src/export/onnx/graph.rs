@@ -28,6 +28,12 @@ pub(super) enum Content {
     Weight(String),
     /// Its transpose: ONNX multiplies by `[in, out]`.
     Transposed(String),
+    /// Its rows in 8 bits, transposed or as they are, and the step of each row.
+    Bytes {
+        name: String,
+        transposed: bool,
+    },
+    Steps(String),
 }
 
 /// A tensor of the file.
@@ -63,6 +69,17 @@ impl Setting {
     }
 }
 
+/// Storage of the weights of products and of the word embedding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnnxPrecision {
+    Single,
+    /// 8 bits and a step for each output or word; inputs of products are rounded to 8 bits as they come.
+    Int8,
+}
+
+/// Stored value of 0 in 8 bits. Values without a sign: with signed ones the products of older x86 processors saturate.
+pub(super) const ZERO: u8 = 128;
+
 pub(super) struct Graph<'a> {
     /// The shape of a weight of the merged model, by its name.
     shape: &'a dyn Fn(&str) -> Option<Vec<usize>>,
@@ -72,11 +89,27 @@ pub(super) struct Graph<'a> {
     outputs: Vec<ValueInfoProto>,
     /// Number of nodes of each operator, for their names.
     counts: BTreeMap<&'static str, usize>,
+    precision: OnnxPrecision,
+    /// Values in 8 bits, by the value: one is read by several products.
+    rounded: BTreeMap<Value, Rounded>,
+}
+
+/// `(bytes − zero) · step`.
+#[derive(Clone)]
+struct Rounded {
+    bytes: Value,
+    step: Value,
+    zero: Value,
 }
 
 impl<'a> Graph<'a> {
-    pub(super) fn new(shape: &'a dyn Fn(&str) -> Option<Vec<usize>>) -> Self {
+    pub(super) fn new(
+        shape: &'a dyn Fn(&str) -> Option<Vec<usize>>,
+        precision: OnnxPrecision,
+    ) -> Self {
         Self {
+            precision,
+            rounded: BTreeMap::new(),
             shape,
             nodes: Vec::new(),
             constants: Vec::new(),
@@ -166,14 +199,77 @@ impl<'a> Graph<'a> {
     ) -> Result<Value> {
         let name = format!("{path}.weight");
         self.check(&name, &[d_output, d_input])?;
-        let content = Content::Transposed(name.clone());
-        let weight = self.constant(&name, DataType::Float, &[d_input, d_output], content);
-        let product = self.op("MatMul", &[x, &weight], []);
+        let shape = [d_input, d_output];
+        let product = match self.precision {
+            OnnxPrecision::Single => {
+                let content = Content::Transposed(name.clone());
+                let weight = self.constant(&name, DataType::Float, &shape, content);
+                self.op("MatMul", &[x, &weight], [])
+            }
+            OnnxPrecision::Int8 => {
+                let x = self.rounded(x);
+                let content = Content::Bytes { name: name.clone(), transposed: true };
+                let weight = self.constant(&name, DataType::Uint8, &shape, content);
+                let steps = self.constant(
+                    &name,
+                    DataType::Float,
+                    &[d_output],
+                    Content::Steps(name.clone()),
+                );
+                let zero = self.zero();
+                let product = self.op("MatMulInteger", &[&x.bytes, &weight, &x.zero, &zero], []);
+                let product = self.float(&product);
+                let step = self.op("Mul", &[&x.step, &steps], []);
+                self.op("Mul", &[&product, &step], [])
+            }
+        };
         if !bias {
             return Ok(product);
         }
         let bias = self.weight(&format!("{path}.bias"), &[d_output])?;
         Ok(self.op("Add", &[&product, &bias], []))
+    }
+
+    /// Rows of a table, at these places.
+    pub(super) fn rows(&mut self, name: &str, shape: [usize; 2], at: &Value) -> Result<Value> {
+        if self.precision == OnnxPrecision::Single {
+            let table = self.weight(name, &shape)?;
+            return Ok(self.op("Gather", &[&table, at], []));
+        }
+        self.check(name, &shape)?;
+        let content = Content::Bytes { name: name.to_owned(), transposed: false };
+        let table = self.constant(name, DataType::Uint8, &shape, content);
+        let steps =
+            self.constant(name, DataType::Float, &[shape[0], 1], Content::Steps(name.to_owned()));
+        let bytes = self.op("Gather", &[&table, at], []);
+        let bytes = self.float(&bytes);
+        let zero = self.number(ZERO.into());
+        let centred = self.op("Sub", &[&bytes, &zero], []);
+        let step = self.op("Gather", &[&steps, at], []);
+        Ok(self.op("Mul", &[&centred, &step], []))
+    }
+
+    fn float(&mut self, x: &Value) -> Value {
+        self.op("Cast", &[x], [Setting::Int("to", DataType::Float as i64)])
+    }
+
+    fn zero(&mut self) -> Value {
+        self.constant("zero", DataType::Uint8, &[], Content::Constant(vec![ZERO]))
+    }
+
+    /// `x` in 8 bits, with one step for all values of the batch.
+    fn rounded(&mut self, x: &Value) -> Rounded {
+        if let Some(known) = self.rounded.get(x) {
+            return known.clone();
+        }
+        let bytes = self.op("DynamicQuantizeLinear", &[x], []);
+        let [step, zero] = ["step", "zero"].map(|part| format!("{bytes}_{part}"));
+        if let Some(node) = self.nodes.last_mut() {
+            node.output.extend([step.clone(), zero.clone()]);
+        }
+        let rounded = Rounded { bytes, step, zero };
+        self.rounded.insert(x.clone(), rounded.clone());
+        rounded
     }
 
     /// The norm of the last axis with scale and shift of a module.
@@ -230,6 +326,8 @@ impl<'a> Graph<'a> {
             Content::Constant(_) => format!("{name}_{}", self.constants.len()),
             Content::Weight(_) => name.to_owned(),
             Content::Transposed(_) => format!("{name}.transposed"),
+            Content::Bytes { .. } => format!("{name}.bytes"),
+            Content::Steps(_) => format!("{name}.steps"),
         };
         let shape = shape.to_vec();
         self.constants.push(Constant { name: name.clone(), dtype, shape, content });

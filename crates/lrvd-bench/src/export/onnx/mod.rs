@@ -5,6 +5,8 @@ mod evaluate;
 mod graph;
 mod schema;
 
+pub use graph::OnnxPrecision;
+
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufWriter, Write as _};
@@ -12,7 +14,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, bail};
 use burn::tensor::Device;
-use lrvd_burn::files::AtomicDir;
+use lrvd_burn::files::{AtomicDir, HostDType, HostTensor};
 use serde_json::{Value, json};
 
 use super::card::{Card, CardFormat};
@@ -24,23 +26,40 @@ use crate::data::Label;
 use crate::error::Result;
 use crate::io::{JsonLayout, cannot, create_dir, write_json};
 use encoder::{HeadShape, Link};
-use graph::{Constant, Content, Graph};
+use graph::{Constant, Content, Graph, ZERO};
 use schema::{
     GraphProto, Head, IR_VERSION, ModelProto, OPSET, OperatorSetIdProto, StringStringEntryProto,
 };
 
 /// Folder and files where transformers.js and optimum look for them.
 const FOLDER: &str = "onnx";
-const MODEL_FILE: &str = "model.onnx";
-const DATA_FILE: &str = "model.onnx_data";
 /// Key of `config.json` with what the other keys have no place for.
 const CONFIG_KEY: &str = "lrvd";
+
+impl OnnxPrecision {
+    /// Name of the file where transformers.js looks for it.
+    const fn file(self) -> &'static str {
+        match self {
+            Self::Single => "model.onnx",
+            Self::Int8 => "model_quantized.onnx",
+        }
+    }
+
+    /// The name that transformers.js has for it.
+    const fn dtype(self) -> &'static str {
+        match self {
+            Self::Single => "fp32",
+            Self::Int8 => "q8",
+        }
+    }
+}
 
 /// Writes the folder `out`, whole or not at all; it must not exist. `command` is for the model card.
 /// With `verify` the written file is executed by our own implementation of its operators, and its logits are compared with those of
 /// base and adapter. A difference above that, in units of the largest logit or of 1 where that is larger, is an error.
 pub fn export_onnx(
     adapter: &Adapter,
+    precision: OnnxPrecision,
     verify: Option<f64>,
     command: &str,
     out: &Path,
@@ -57,25 +76,30 @@ pub fn export_onnx(
     let store = backbone.architecture.open_weights(&backbone.location.folder)?;
     let lora = adapter.files.peft.to_lora()?;
     let plan = Plan::new(&backbone.architecture, info.pooling, &store, &lora)?;
-    let facts = facts(&info, &backbone);
-    let file = OnnxFile::new(&backbone.architecture, head(&info), &plan, &facts)?;
+    let mut facts = facts(&info, &backbone);
+    if precision == OnnxPrecision::Int8 {
+        facts.insert("precision", json!("int8"));
+    }
+    let file = OnnxFile::new(&backbone.architecture, head(&info), precision, &plan, &facts)?;
 
     let building = AtomicDir::create(out)?;
     let folder = building.path();
     create_dir(&folder.join(FOLDER))?;
-    let is_whole = file.write(&plan, &folder.join(FOLDER))?;
+    let path = folder.join(FOLDER).join(precision.file());
+    let is_whole = file.write(&plan, &path)?;
     let mut config = merged::config(&backbone, Some(&info), false)?;
     config["transformers.js_config"] =
-        json!({"dtype": "fp32", "use_external_data_format": !is_whole});
+        json!({"dtype": precision.dtype(), "use_external_data_format": !is_whole});
     config[CONFIG_KEY] = json!(facts);
     write_json(&folder.join("config.json"), &config, JsonLayout::Pretty)?;
     tokenizer(&info, &backbone, folder)?;
     let ranks: BTreeMap<String, usize> =
         lora.modules.iter().map(|(path, module)| (path.clone(), module.rank)).collect();
-    Card::of(adapter, Some(&info), &ranks, command)?.write(CardFormat::Onnx, folder)?;
+    Card::of(adapter, Some(&info), &ranks, command)?
+        .write(CardFormat::Onnx { file: precision.file() }, folder)?;
     let compare = |limit| {
         let answers = Answers::of(adapter, Some(&info), device)?;
-        answers.compare(limit, &logits(&folder.join(FOLDER), &info, &backbone, device)?)
+        answers.compare(limit, &logits(&path, &info, &backbone, device)?)
     };
     let difference = verify.map(compare).transpose()?;
     building.commit()?;
@@ -190,11 +214,12 @@ impl OnnxFile {
     fn new(
         architecture: &Architecture,
         head: HeadShape,
+        precision: OnnxPrecision,
         plan: &Plan<'_>,
         facts: &BTreeMap<&'static str, Value>,
     ) -> Result<Self> {
         let shape = |name: &str| plan.shape(name).map(<[usize]>::to_vec);
-        let mut graph = Graph::new(&shape);
+        let mut graph = Graph::new(&shape, precision);
         encoder::classifier(&mut graph, architecture, head)?;
         let (graph, constants) = graph.finish("classifier");
         let entry = |(key, value): (&&str, &Value)| StringStringEntryProto {
@@ -217,39 +242,47 @@ impl OnnxFile {
         self.constants.iter().filter(|own| !matches!(own.content, Content::Constant(_)))
     }
 
-    /// Writes the file into `folder`, and the weights beside it where it would be longer than a message may be; `true` if they are
-    /// in it.
-    fn write(&self, plan: &Plan<'_>, folder: &Path) -> Result<bool> {
-        self.write_within(schema::MOST_BYTES, plan, folder)
+    /// Writes the file `path`, and the weights beside it where it would be longer than a message may be; `true` if they are in it.
+    fn write(&self, plan: &Plan<'_>, path: &Path) -> Result<bool> {
+        self.write_within(schema::MOST_BYTES, plan, path)
     }
 
-    fn write_within(&self, most: u64, plan: &Plan<'_>, folder: &Path) -> Result<bool> {
+    fn write_within(&self, most: u64, plan: &Plan<'_>, path: &Path) -> Result<bool> {
         let head = |own: &Constant| Head { tensor: own.tensor(), bytes: own.bytes() };
         let mut tensors: Vec<Head> = self.constants.iter().map(head).collect();
         let is_whole = schema::file_size(&self.model, &self.graph, &tensors) <= most;
+        let other = path.with_extension("onnx_data");
         if !is_whole {
-            self.move_beside(&mut tensors);
+            let name = other.file_name().unwrap_or_default().to_string_lossy();
+            self.move_beside(&mut tensors, &name);
         }
-        let create = |name: &str| -> Result<BufWriter<File>> {
-            let path = folder.join(name);
-            Ok(BufWriter::new(File::create(&path).map_err(cannot("write", &path))?))
+        let create = |path: &Path| -> Result<BufWriter<File>> {
+            Ok(BufWriter::new(File::create(path).map_err(cannot("write", path))?))
         };
-        let mut out = create(MODEL_FILE)?;
-        let mut beside = (!is_whole).then(|| create(DATA_FILE)).transpose()?;
+        let mut out = create(path)?;
+        let mut beside = (!is_whole).then(|| create(&other)).transpose()?;
         let values = |at: usize| match &self.constants[at].content {
             Content::Constant(bytes) => Ok(bytes.clone()),
             Content::Weight(name) => Ok(plan.tensor(name)?.into_bytes()),
             Content::Transposed(name) => Ok(plan.tensor(name)?.transpose2()?.into_bytes()),
+            Content::Bytes { name, transposed } => {
+                let (bytes, _) = rounded(&plan.tensor(name)?)?;
+                Ok(if *transposed { bytes.transpose2()?.into_bytes() } else { bytes.into_bytes() })
+            }
+            Content::Steps(name) => {
+                let (_, steps) = rounded(&plan.tensor(name)?)?;
+                Ok(steps.iter().flat_map(|step| step.to_le_bytes()).collect())
+            }
         };
         schema::write((&self.model, &self.graph), &tensors, values, &mut out, &mut beside)?;
         for mut file in std::iter::once(out).chain(beside) {
-            file.flush().map_err(cannot("write", folder))?;
+            file.flush().map_err(cannot("write", path))?;
         }
         Ok(is_whole)
     }
 
     /// Gives the weights their places in the other file.
-    fn move_beside(&self, tensors: &mut [Head]) {
+    fn move_beside(&self, tensors: &mut [Head], file: &str) {
         let mut offset = 0;
         for (head, own) in tensors.iter_mut().zip(&self.constants) {
             if matches!(own.content, Content::Constant(_)) {
@@ -257,7 +290,7 @@ impl OnnxFile {
             }
             let at = offset.to_string();
             let length = head.bytes.to_string();
-            let place = [("location", DATA_FILE.to_owned()), ("offset", at), ("length", length)];
+            let place = [("location", file.to_owned()), ("offset", at), ("length", length)];
             let entry = |(key, value): (&str, String)| StringStringEntryProto {
                 key: key.to_owned(),
                 value,
@@ -269,9 +302,25 @@ impl OnnxFile {
     }
 }
 
-/// The logits of the file in `folder` on the probes, in one padded batch.
+/// A matrix in 8 bits, and the step of each row: `w ≈ (byte − 128) · step`, with the largest value of the row at 1 or 255.
+fn rounded(matrix: &HostTensor) -> Result<(HostTensor, Vec<f32>)> {
+    let width = matrix.shape().last().copied().unwrap_or(1).max(1);
+    let values = matrix.to_f32()?;
+    let step = |row: &[f32]| row.iter().fold(0.0_f32, |most, value| most.max(value.abs())) / 127.0;
+    let steps: Vec<f32> = values.chunks(width).map(step).collect();
+    let byte = |(at, value): (usize, &f32)| {
+        let step = steps[at / width];
+        // A row of zeros has no step.
+        let steps = if step > 0.0 { (value / step).round_ties_even() } else { 0.0 };
+        (steps + f32::from(ZERO)) as u8
+    };
+    let bytes = values.iter().enumerate().map(byte).collect();
+    Ok((HostTensor::new(HostDType::U8, matrix.shape().to_vec(), bytes)?, steps))
+}
+
+/// The logits of a file on the probes, in one padded batch.
 fn logits(
-    folder: &Path,
+    file: &Path,
     info: &Description,
     backbone: &Backbone,
     device: &Device,
@@ -281,8 +330,7 @@ fn logits(
     let inputs = probes(info);
     let rows = inputs.iter().map(encode).collect::<Result<Vec<_>>>()?;
     let rows: Vec<(&[u32], &[u32])> = rows.iter().map(|row| (&*row.ids, &*row.type_ids)).collect();
-    let file = folder.join(MODEL_FILE);
-    let outputs = evaluate::run(&file, &rows, reader.pad_id, device)
+    let outputs = evaluate::run(file, &rows, reader.pad_id, device)
         .with_context(|| format!("`{}`", file.display()))?;
     Ok(outputs[encoder::LOGITS].iter().map(|&value| f64::from(value)).collect())
 }

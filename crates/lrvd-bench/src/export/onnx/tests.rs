@@ -52,9 +52,19 @@ impl Reference {
     }
 
     fn file(&self, plan: &Plan<'_>, pooling: Pooling, link: Link) -> OnnxFile {
+        self.stored(OnnxPrecision::Single, plan, pooling, link)
+    }
+
+    fn stored(
+        &self,
+        precision: OnnxPrecision,
+        plan: &Plan<'_>,
+        pooling: Pooling,
+        link: Link,
+    ) -> OnnxFile {
         let head = HeadShape { pooling, width: self.width(), link };
         let facts = [("task", json!("test")), ("max_length", json!(24))].into();
-        OnnxFile::new(&self.architecture, head, plan, &facts).unwrap()
+        OnnxFile::new(&self.architecture, head, precision, plan, &facts).unwrap()
     }
 
     fn tensor(&self, file: &str, name: &str) -> HostTensor {
@@ -83,13 +93,13 @@ impl Reference {
         mask.chunks(length).enumerate().map(row).collect()
     }
 
-    fn run(&self, folder: &Path) -> BTreeMap<String, Vec<f32>> {
+    fn run(&self, file: &Path) -> BTreeMap<String, Vec<f32>> {
         let rows = self.rows();
         let rows: Vec<(&[u32], &[u32])> =
             rows.iter().map(|(ids, types)| (&**ids, &**types)).collect();
         let Architecture::Deberta(config) = &self.architecture else { panic!("an encoder") };
         let pad = config.pad_token_id.unwrap_or(0) as u32;
-        evaluate::run(&folder.join(MODEL_FILE), &rows, pad, &Device::flex()).unwrap()
+        evaluate::run(file, &rows, pad, &Device::flex()).unwrap()
     }
 }
 
@@ -134,8 +144,9 @@ fn the_operators_of_a_file_give_the_logits_of_transformers() {
         let link = Link::Softmax { temperature: 1.25 };
         let file = reference.file(&plan, Pooling::First, link);
         let folder = tempfile::tempdir().unwrap();
-        assert!(file.write(&plan, folder.path()).unwrap(), "{name}: in one file");
-        let found = reference.run(folder.path());
+        let path = folder.path().join("model.onnx");
+        assert!(file.write(&plan, &path).unwrap(), "{name}: in one file");
+        let found = reference.run(&path);
         let expected = reference.tensor("expected.safetensors", "logits").to_f64().unwrap();
         assert_close(&found["logits"], &expected, 2e-5, name);
         let width = reference.width();
@@ -156,9 +167,10 @@ fn a_pooler_reads_the_mean() {
     let plan = reference.plan(Pooling::PooledMean);
     let file = reference.file(&plan, Pooling::PooledMean, Link::Identity);
     let folder = tempfile::tempdir().unwrap();
-    file.write(&plan, folder.path()).unwrap();
+    let path = folder.path().join("model.onnx");
+    file.write(&plan, &path).unwrap();
     let expected = reference.tensor("expected.safetensors", "logits").to_f64().unwrap();
-    assert_close(&reference.run(folder.path())["logits"], &expected, 2e-5, "logits");
+    assert_close(&reference.run(&path)["logits"], &expected, 2e-5, "logits");
 }
 
 /// The mean over the tokens is that of transformers; the head on it is multiplied out here.
@@ -176,8 +188,9 @@ fn a_head_on_the_mean_reads_no_padding() {
         let link = Link::Sigmoid { temperature: 0.8 };
         let file = reference.file(&plan, Pooling::Mean, link);
         let folder = tempfile::tempdir().unwrap();
-        file.write(&plan, folder.path()).unwrap();
-        let found = reference.run(folder.path());
+        let path = folder.path().join("model.onnx");
+        file.write(&plan, &path).unwrap();
+        let found = reference.run(&path);
         let [_, classifier] = reference.architecture.head();
         let of = |part: &str| plan.tensor(&format!("{classifier}.{part}")).unwrap();
         let (weight, bias) = (of("weight"), of("bias").to_f64().unwrap());
@@ -199,19 +212,23 @@ fn a_head_on_the_mean_reads_no_padding() {
     }
 }
 
-fn model(folder: &Path) -> ModelProto {
-    ModelProto::decode(&*std::fs::read(folder.join(MODEL_FILE)).unwrap()).unwrap()
+fn model(file: &Path) -> ModelProto {
+    ModelProto::decode(&*std::fs::read(file).unwrap()).unwrap()
 }
 
 #[test]
 fn every_input_of_a_node_is_defined_before_it_and_every_tensor_has_its_bytes() {
-    for name in REFERENCES {
+    let all = REFERENCES
+        .into_iter()
+        .flat_map(|name| [(name, OnnxPrecision::Single), (name, OnnxPrecision::Int8)]);
+    for (name, precision) in all {
         let reference = Reference::new(name);
         let plan = reference.plan(Pooling::First);
-        let file = reference.file(&plan, Pooling::First, Link::Identity);
+        let file = reference.stored(precision, &plan, Pooling::First, Link::Identity);
         let folder = tempfile::tempdir().unwrap();
-        file.write(&plan, folder.path()).unwrap();
-        let model = model(folder.path());
+        let path = folder.path().join("model.onnx");
+        file.write(&plan, &path).unwrap();
+        let model = model(&path);
         assert_eq!((model.ir_version, model.opset_import[0].version), (8, 17));
         let facts: Vec<_> =
             model.metadata_props.iter().map(|own| (&*own.key, &*own.value)).collect();
@@ -225,7 +242,11 @@ fn every_input_of_a_node_is_defined_before_it_and_every_tensor_has_its_bytes() {
         assert_eq!(outputs, ["logits"], "a number has no probabilities");
         let mut defined: BTreeSet<&str> = inputs.into_iter().collect();
         for TensorProto { dims, data_type, name, raw_data, .. } in &graph.initializer {
-            let size = if *data_type == DataType::Int64 as i32 { 8 } else { 4 };
+            let size = match DataType::try_from(*data_type).unwrap() {
+                DataType::Int64 => 8,
+                DataType::Uint8 => 1,
+                _ => 4,
+            };
             let expected = size * dims.iter().product::<i64>() as usize;
             assert_eq!(raw_data.as_ref().unwrap().len(), expected, "{name} {dims:?}");
             assert!(defined.insert(name), "{name} twice");
@@ -233,7 +254,9 @@ fn every_input_of_a_node_is_defined_before_it_and_every_tensor_has_its_bytes() {
         for node in &graph.node {
             let missing = node.input.iter().find(|input| !defined.contains(input.as_str()));
             assert_eq!(missing, None, "{name}, {}", node.name);
-            assert!(defined.insert(&node.output[0]), "{name}, {} twice", node.name);
+            for output in &node.output {
+                assert!(defined.insert(output), "{name}, {output} twice");
+            }
         }
         assert!(outputs.iter().all(|output| defined.contains(output)));
     }
@@ -244,14 +267,43 @@ fn weights_of_a_file_above_the_limit_are_beside_it() {
     let reference = Reference::new("deberta/v3_base_style");
     let plan = reference.plan(Pooling::First);
     let file = reference.file(&plan, Pooling::First, Link::Identity);
-    let [whole, cut] = [(); 2].map(|()| tempfile::tempdir().unwrap());
-    assert!(file.write(&plan, whole.path()).unwrap());
-    assert!(!file.write_within(20_000, &plan, cut.path()).unwrap());
-    let tensors = model(cut.path()).graph.unwrap().initializer;
+    let folder = tempfile::tempdir().unwrap();
+    let [whole, cut] = ["whole.onnx", "cut.onnx"].map(|name| folder.path().join(name));
+    assert!(file.write(&plan, &whole).unwrap());
+    assert!(!file.write_within(20_000, &plan, &cut).unwrap());
+    let tensors = model(&cut).graph.unwrap().initializer;
     let beside: Vec<_> = tensors.iter().filter(|own| own.data_location == Some(1)).collect();
     assert!(!beside.is_empty() && beside.iter().all(|own| own.raw_data.is_none()));
-    assert_eq!(beside[0].external_data[0].value, "model.onnx_data");
-    assert_eq!(reference.run(whole.path()), reference.run(cut.path()));
+    assert_eq!(beside[0].external_data[0].value, "cut.onnx_data");
+    assert_eq!(reference.run(&whole), reference.run(&cut));
+}
+
+/// Rounding to 8 bits moves logits, by little: by less than a twentieth of the largest.
+#[test]
+fn a_file_in_8_bits_answers_nearly_alike() {
+    for name in ["bert/pair", "deberta/v3_base_style", "mpnet/one_word"] {
+        let reference = Reference::new(name);
+        let plan = reference.plan(Pooling::First);
+        let file = reference.stored(OnnxPrecision::Int8, &plan, Pooling::First, Link::Identity);
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("model.onnx");
+        file.write(&plan, &path).unwrap();
+        let found = reference.run(&path).remove("logits").unwrap();
+        let expected = reference.tensor("expected.safetensors", "logits").to_f64().unwrap();
+        let largest = expected.iter().fold(0.0, |most: f64, logit| most.max(logit.abs()));
+        assert_close(&found, &expected, 0.05 * largest, name);
+        let is_off = |(found, expected): (&f32, &f64)| (f64::from(*found) - expected).abs() > 1e-4;
+        assert!(found.iter().zip(&expected).any(is_off), "{name}: nothing was rounded");
+    }
+}
+
+#[test]
+fn rows_in_8_bits_are_off_by_half_a_step() {
+    let matrix = HostTensor::from_f32(&[3, 2], &[1.27, -0.634, 0.0, 0.0, -2.54, 0.019]).unwrap();
+    let (bytes, steps) = rounded(&matrix).unwrap();
+    assert_eq!(bytes.bytes(), [255, 65, 128, 128, 1, 129]);
+    let expected = [0.01, 0.0, 0.02];
+    assert!(steps.iter().zip(expected).all(|(found, step)| (found - step).abs() < 1e-8));
 }
 
 #[test]
@@ -259,7 +311,13 @@ fn a_weight_of_another_shape_is_named() {
     let reference = Reference::new("bert/pair");
     let plan = reference.plan(Pooling::First);
     let head = HeadShape { pooling: Pooling::First, width: 7, link: Link::Identity };
-    let error = OnnxFile::new(&reference.architecture, head, &plan, &BTreeMap::new());
+    let error = OnnxFile::new(
+        &reference.architecture,
+        head,
+        OnnxPrecision::Single,
+        &plan,
+        &BTreeMap::new(),
+    );
     let error = error.err().unwrap().to_string();
     assert_eq!(error, "`classifier.weight` has the shape [3, 32], expected [7, 32]");
 }
