@@ -214,36 +214,44 @@ impl SavedClassifier {
 
     /// The fitted thresholds of the answers of `draws` draws, one sentence each; that of classes where it is `asked` for.
     pub fn thresholds(&self, asked: Option<AbstainBy>, draws: usize) -> Vec<String> {
-        let of = |what: String, rows: String, certificate: &Certificate| {
-            let Certificate { target, delta, .. } = certificate;
-            let risk = percent(*target);
-            let confidence = percent(1.0 - delta);
-            format!(
-                "threshold: {what} is withheld, which was fitted to {rows} with {draws} draws for at most {risk} % wrong answers at \
-                 {confidence} % confidence"
-            )
-        };
         let abstains = asked == Some(AbstainBy::Fitted);
-        let above = self.info.abstentions.get(&draws).filter(|_| abstains).map(|own| {
-            let Abstention { above, untempered, detector, fitted_to, certificate } = own;
-            let scale = if *untempered { " at temperature 1" } else { "" };
-            let unlike = if detector.is_some() {
-                format!(
-                    ", or to one of the {} % of texts most unlike those of training,",
-                    percent(OUTSIDE)
-                )
-            } else {
-                String::new()
-            };
-            let what = format!("an answer with an entropy above {above:.4} nats{scale}{unlike}");
-            of(what, format!("{} {} rows", certificate.rows, fitted_to.describe()), certificate)
-        });
+        let above = self.info.abstentions.get(&draws).filter(|_| abstains);
         let below = self.info.calibration.iter().filter_map(|(kind, own)| {
             let found = own.get(&draws)?.threshold?;
             let what = format!("an answer to a {kind} with a confidence below {:.4}", found.least);
-            Some(of(what, format!("{} rows", found.certificate.rows), &found.certificate))
+            let rows = format!("{} rows", found.certificate.rows);
+            Some(found.certificate.describe(&what, &rows, draws))
         });
-        above.into_iter().chain(below).collect()
+        above.map(|own| own.describe(draws)).into_iter().chain(below).collect()
+    }
+}
+
+impl Abstention {
+    /// A sentence.
+    pub fn describe(&self, draws: usize) -> String {
+        let Self { above, untempered, detector, fitted_to, certificate } = self;
+        let scale = if *untempered { " at temperature 1" } else { "" };
+        let mut what = format!("an answer with an entropy above {above:.4} nats{scale}");
+        if detector.is_some() {
+            what += &format!(
+                ", or to one of the {} % of texts most unlike those of training,",
+                percent(OUTSIDE)
+            );
+        }
+        let rows = format!("{} {} rows", certificate.rows, fitted_to.describe());
+        certificate.describe(&what, &rows, draws)
+    }
+}
+
+impl Certificate {
+    /// A sentence on what has no answer.
+    fn describe(&self, what: &str, rows: &str, draws: usize) -> String {
+        let risk = percent(self.target);
+        let confidence = percent(1.0 - self.delta);
+        format!(
+            "threshold: {what} is withheld, which was fitted to {rows} with {draws} draws for at most {risk} % wrong answers at \
+             {confidence} % confidence"
+        )
     }
 }
 

@@ -139,6 +139,7 @@ fn adapter(report: &AdapterReport) -> String {
         None => {}
     }
     lines.extend(report.temperatures.describe().or_else(|| report.intervals.describe()));
+    lines.extend(report.abstentions.iter().map(|(draws, own)| own.describe(*draws)));
     lines.join("\n")
 }
 
