@@ -105,7 +105,9 @@ fn constant(tensor: TensorProto, file: &Path) -> Result<Array> {
         DataType::Int64 => {
             Data::Int(bytes.as_chunks().0.iter().map(|raw| i64::from_le_bytes(*raw)).collect())
         }
-        DataType::Uint8 => Data::Int(bytes.into_iter().map(i64::from).collect()),
+        DataType::Int8 => {
+            Data::Int(bytes.into_iter().map(|byte| byte.cast_signed().into()).collect())
+        }
         other => bail!("values of the type {other:?}"),
     };
     Array::new(shape, data)
@@ -332,12 +334,11 @@ fn apply(node: &NodeProto, inputs: &[&Array], device: &Device) -> Result<Array> 
         }
         "MatMul" => product(x, second()?, device),
         "MatMulInteger" => {
-            let centred = |x: &Array, zero: &Array| {
-                let zero = zero.ints()?[0];
+            let floats = |x: &Array, zero: i64| {
                 let values = x.ints()?.iter().map(|&value| (value - zero) as f32).collect();
                 Array::new(x.shape.clone(), Data::Float(values))
             };
-            let (a, b) = (centred(x, inputs[2])?, centred(second()?, inputs[3])?);
+            let (a, b) = (floats(x, inputs[2].ints()?[0])?, floats(second()?, 0)?);
             let product = product(&a, &b, device)?;
             let sums = product.floats()?.iter().map(|&sum| sum.round() as i64).collect();
             Array::new(product.shape, Data::Int(sums))

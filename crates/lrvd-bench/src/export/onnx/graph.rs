@@ -73,12 +73,13 @@ impl Setting {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnnxPrecision {
     Single,
-    /// 8 bits and a step for each output or word; inputs of products are rounded to 8 bits as they come.
+    /// Signed bytes and a step for each output or word; inputs of products are rounded to 8 bits as they come.
     Int8,
 }
 
-/// Stored value of 0 in 8 bits. Values without a sign: with signed ones the products of older x86 processors saturate.
-pub(super) const ZERO: u8 = 128;
+/// Largest stored value of a weight. Two products of an input in 8 bits and such a weight fit 16 bits (2 · 255 · 63 < 2¹⁵), in which
+/// x86 processors without VNNI add them: beyond that they saturate. With VNNI signed weights are the fast ones.
+pub(super) const LARGEST: u8 = 63;
 
 pub(super) struct Graph<'a> {
     /// The shape of a weight of the merged model, by its name.
@@ -209,15 +210,14 @@ impl<'a> Graph<'a> {
             OnnxPrecision::Int8 => {
                 let x = self.rounded(x);
                 let content = Content::Bytes { name: name.clone(), transposed: true };
-                let weight = self.constant(&name, DataType::Uint8, &shape, content);
+                let weight = self.constant(&name, DataType::Int8, &shape, content);
                 let steps = self.constant(
                     &name,
                     DataType::Float,
                     &[d_output],
                     Content::Steps(name.clone()),
                 );
-                let zero = self.zero();
-                let product = self.op("MatMulInteger", &[&x.bytes, &weight, &x.zero, &zero], []);
+                let product = self.op("MatMulInteger", &[&x.bytes, &weight, &x.zero], []);
                 let product = self.float(&product);
                 let step = self.op("Mul", &[&x.step, &steps], []);
                 self.op("Mul", &[&product, &step], [])
@@ -238,23 +238,17 @@ impl<'a> Graph<'a> {
         }
         self.check(name, &shape)?;
         let content = Content::Bytes { name: name.to_owned(), transposed: false };
-        let table = self.constant(name, DataType::Uint8, &shape, content);
+        let table = self.constant(name, DataType::Int8, &shape, content);
         let steps =
             self.constant(name, DataType::Float, &[shape[0], 1], Content::Steps(name.to_owned()));
         let bytes = self.op("Gather", &[&table, at], []);
         let bytes = self.float(&bytes);
-        let zero = self.number(ZERO.into());
-        let centred = self.op("Sub", &[&bytes, &zero], []);
         let step = self.op("Gather", &[&steps, at], []);
-        Ok(self.op("Mul", &[&centred, &step], []))
+        Ok(self.op("Mul", &[&bytes, &step], []))
     }
 
     fn float(&mut self, x: &Value) -> Value {
         self.op("Cast", &[x], [Setting::Int("to", DataType::Float as i64)])
-    }
-
-    fn zero(&mut self) -> Value {
-        self.constant("zero", DataType::Uint8, &[], Content::Constant(vec![ZERO]))
     }
 
     /// `x` in 8 bits, with one step for all values of the batch.

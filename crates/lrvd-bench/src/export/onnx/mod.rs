@@ -26,7 +26,7 @@ use crate::data::Label;
 use crate::error::Result;
 use crate::io::{JsonLayout, cannot, create_dir, write_json};
 use encoder::{HeadShape, Link};
-use graph::{Constant, Content, Graph, ZERO};
+use graph::{Constant, Content, Graph, LARGEST};
 use schema::{
     GraphProto, Head, IR_VERSION, ModelProto, OPSET, OperatorSetIdProto, StringStringEntryProto,
 };
@@ -302,20 +302,21 @@ impl OnnxFile {
     }
 }
 
-/// A matrix in 8 bits, and the step of each row: `w ≈ (byte − 128) · step`, with the largest value of the row at 1 or 255.
+/// A matrix in signed bytes, and the step of each row: `w ≈ byte · step`, with the largest value of the row at ±[`LARGEST`].
 fn rounded(matrix: &HostTensor) -> Result<(HostTensor, Vec<f32>)> {
     let width = matrix.shape().last().copied().unwrap_or(1).max(1);
     let values = matrix.to_f32()?;
-    let step = |row: &[f32]| row.iter().fold(0.0_f32, |most, value| most.max(value.abs())) / 127.0;
-    let steps: Vec<f32> = values.chunks(width).map(step).collect();
+    let largest = |row: &[f32]| row.iter().fold(0.0_f32, |most, value| most.max(value.abs()));
+    let steps: Vec<f32> =
+        values.chunks(width).map(|row| largest(row) / f32::from(LARGEST)).collect();
     let byte = |(at, value): (usize, &f32)| {
         let step = steps[at / width];
         // A row of zeros has no step.
-        let steps = if step > 0.0 { (value / step).round_ties_even() } else { 0.0 };
-        (steps + f32::from(ZERO)) as u8
+        let byte = if step > 0.0 { (value / step).round_ties_even() as i8 } else { 0 };
+        byte.cast_unsigned()
     };
     let bytes = values.iter().enumerate().map(byte).collect();
-    Ok((HostTensor::new(HostDType::U8, matrix.shape().to_vec(), bytes)?, steps))
+    Ok((HostTensor::new(HostDType::I8, matrix.shape().to_vec(), bytes)?, steps))
 }
 
 /// The logits of a file on the probes, in one padded batch.

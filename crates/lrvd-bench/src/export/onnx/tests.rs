@@ -244,7 +244,7 @@ fn every_input_of_a_node_is_defined_before_it_and_every_tensor_has_its_bytes() {
         for TensorProto { dims, data_type, name, raw_data, .. } in &graph.initializer {
             let size = match DataType::try_from(*data_type).unwrap() {
                 DataType::Int64 => 8,
-                DataType::Uint8 => 1,
+                DataType::Int8 => 1,
                 _ => 4,
             };
             let expected = size * dims.iter().product::<i64>() as usize;
@@ -278,7 +278,7 @@ fn weights_of_a_file_above_the_limit_are_beside_it() {
     assert_eq!(reference.run(&whole), reference.run(&cut));
 }
 
-/// Rounding to 8 bits moves logits, by little: by less than a twentieth of the largest.
+/// Rounding to 8 bits moves logits, by little: by less than a tenth of the largest.
 #[test]
 fn a_file_in_8_bits_answers_nearly_alike() {
     for name in ["bert/pair", "deberta/v3_base_style", "mpnet/one_word"] {
@@ -291,17 +291,20 @@ fn a_file_in_8_bits_answers_nearly_alike() {
         let found = reference.run(&path).remove("logits").unwrap();
         let expected = reference.tensor("expected.safetensors", "logits").to_f64().unwrap();
         let largest = expected.iter().fold(0.0, |most: f64, logit| most.max(logit.abs()));
-        assert_close(&found, &expected, 0.05 * largest, name);
+        assert_close(&found, &expected, 0.1 * largest, name);
         let is_off = |(found, expected): (&f32, &f64)| (f64::from(*found) - expected).abs() > 1e-4;
         assert!(found.iter().zip(&expected).any(is_off), "{name}: nothing was rounded");
     }
 }
 
 #[test]
-fn rows_in_8_bits_are_off_by_half_a_step() {
-    let matrix = HostTensor::from_f32(&[3, 2], &[1.27, -0.634, 0.0, 0.0, -2.54, 0.019]).unwrap();
+fn rows_in_bytes_are_off_by_half_a_step() {
+    let matrix = HostTensor::from_f32(&[3, 2], &[0.63, -0.314, 0.0, 0.0, -1.26, 0.019]).unwrap();
     let (bytes, steps) = rounded(&matrix).unwrap();
-    assert_eq!(bytes.bytes(), [255, 65, 128, 128, 1, 129]);
+    assert_eq!(
+        bytes.bytes().iter().map(|byte| byte.cast_signed()).collect::<Vec<_>>(),
+        [63, -31, 0, 0, -63, 1]
+    );
     let expected = [0.01, 0.0, 0.02];
     assert!(steps.iter().zip(expected).all(|(found, step)| (found - step).abs() < 1e-8));
 }
