@@ -72,7 +72,6 @@ fn data(seed: u64, device: &Device) -> (Tensor<4>, Tensor<1, Int>) {
 
 fn main() -> Result<(), Error> {
     let device = Device::flex().autodiff();
-    device.seed(1); // Burn draws initial weights from it
     let nll = CrossEntropyLossConfig::new().init(&device);
     let (images, labels) = data(1, &device);
     let attention = Selection::Matching(|path| path.starts_with("attention."));
