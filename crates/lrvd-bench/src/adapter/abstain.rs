@@ -231,13 +231,15 @@ impl Abstention {
     pub fn describe(&self, draws: usize) -> String {
         let Self { above, untempered, detector, fitted_to, certificate } = self;
         let scale = if *untempered { " at temperature 1" } else { "" };
-        let mut what = format!("an answer with an entropy above {above:.4} nats{scale}");
-        if detector.is_some() {
-            what += &format!(
+        let unlike = if detector.is_some() {
+            format!(
                 ", or to one of the {} % of texts most unlike those of training,",
                 percent(OUTSIDE)
-            );
-        }
+            )
+        } else {
+            String::new()
+        };
+        let what = format!("an answer with an entropy above {above:.4} nats{scale}{unlike}");
         let rows = format!("{} {} rows", certificate.rows, fitted_to.describe());
         certificate.describe(&what, &rows, draws)
     }
