@@ -50,6 +50,7 @@ pub(super) enum CardFormat<'a> {
     },
     Onnx {
         file: &'a str,
+        int8: bool,
     },
     #[serde(rename = "sentence-transformers")]
     SentenceTransformers,

@@ -116,9 +116,9 @@ pub fn export_peft(
         let card = Card::of(adapter, info, &summary.ranks, command)?;
         card.text(CardFormat::Peft { layout: layout.name(), encoder }).map(Some)
     })?;
-    let is_whole = layout == ExportLayout::Ragged;
     let warnings = differences(files.description.as_ref(), true);
-    Ok(PeftExport { posterior: files.posterior.is_some() && is_whole, summary, cut, warnings })
+    let posterior = files.posterior.is_some() && layout == ExportLayout::Ragged;
+    Ok(PeftExport { summary, cut, posterior, warnings })
 }
 
 #[derive(Clone, Debug)]

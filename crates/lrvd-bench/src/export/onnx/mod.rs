@@ -95,8 +95,10 @@ pub fn export_onnx(
     tokenizer(&info, &backbone, folder)?;
     let ranks: BTreeMap<String, usize> =
         lora.modules.iter().map(|(path, module)| (path.clone(), module.rank)).collect();
-    Card::of(adapter, Some(&info), &ranks, command)?
-        .write(CardFormat::Onnx { file: precision.file() }, folder)?;
+    Card::of(adapter, Some(&info), &ranks, command)?.write(
+        CardFormat::Onnx { file: precision.file(), int8: precision == OnnxPrecision::Int8 },
+        folder,
+    )?;
     let compare = |limit| {
         let answers = Answers::of(adapter, Some(&info), device)?;
         answers.compare(limit, &logits(&path, &info, &backbone, device)?)
@@ -266,11 +268,11 @@ impl OnnxFile {
             Content::Weight(name) => Ok(plan.tensor(name)?.into_bytes()),
             Content::Transposed(name) => Ok(plan.tensor(name)?.transpose2()?.into_bytes()),
             Content::Bytes { name, transposed } => {
-                let (bytes, _) = rounded(&plan.tensor(name)?)?;
+                let bytes = rounded(&plan.tensor(name)?)?;
                 Ok(if *transposed { bytes.transpose2()?.into_bytes() } else { bytes.into_bytes() })
             }
             Content::Steps(name) => {
-                let (_, steps) = rounded(&plan.tensor(name)?)?;
+                let steps = steps(&plan.tensor(name)?)?;
                 Ok(steps.iter().flat_map(|step| step.to_le_bytes()).collect())
             }
         };
@@ -302,21 +304,30 @@ impl OnnxFile {
     }
 }
 
-/// A matrix in signed bytes, and the step of each row: `w ≈ byte · step`, with the largest value of the row at ±[`LARGEST`].
-fn rounded(matrix: &HostTensor) -> Result<(HostTensor, Vec<f32>)> {
-    let width = matrix.shape().last().copied().unwrap_or(1).max(1);
-    let values = matrix.to_f32()?;
+/// The step of each row of a matrix in signed bytes: its largest value is ±[`LARGEST`] steps.
+fn steps(matrix: &HostTensor) -> Result<Vec<f32>> {
     let largest = |row: &[f32]| row.iter().fold(0.0_f32, |most, value| most.max(value.abs()));
-    let steps: Vec<f32> =
-        values.chunks(width).map(|row| largest(row) / f32::from(LARGEST)).collect();
+    let values = matrix.to_f32()?;
+    Ok(values.chunks(width(matrix)).map(|row| largest(row) / f32::from(LARGEST)).collect())
+}
+
+/// A matrix in signed bytes: `w ≈ byte · step`.
+fn rounded(matrix: &HostTensor) -> Result<HostTensor> {
+    let steps = steps(matrix)?;
+    let width = width(matrix);
     let byte = |(at, value): (usize, &f32)| {
         let step = steps[at / width];
         // A row of zeros has no step.
         let byte = if step > 0.0 { (value / step).round_ties_even() as i8 } else { 0 };
         byte.cast_unsigned()
     };
-    let bytes = values.iter().enumerate().map(byte).collect();
-    Ok((HostTensor::new(HostDType::I8, matrix.shape().to_vec(), bytes)?, steps))
+    let bytes = matrix.to_f32()?.iter().enumerate().map(byte).collect();
+    Ok(HostTensor::new(HostDType::I8, matrix.shape().to_vec(), bytes)?)
+}
+
+/// Columns of a matrix.
+fn width(matrix: &HostTensor) -> usize {
+    matrix.shape().last().copied().unwrap_or(1).max(1)
 }
 
 /// The logits of a file on the probes, in one padded batch.
