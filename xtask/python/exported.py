@@ -17,8 +17,10 @@ WORDS = "the film was warm and long but never dull they say".split()
 LABELS = ["no", "yes"]
 # Texts of a batch of `lrvd predict`.
 BATCH = {"minilm": 32, "base": 8}
-# Largest difference of probabilities of two sides, and texts whose answers are compared.
-TOLERANCE, COMPARED = 1e-5, 128
+# Largest difference of probabilities from those of `lrvd predict`, in single precision and in eight bits.
+TOLERANCE = {False: 1e-5, True: 0.02}
+# Texts whose answers are compared.
+COMPARED = 128
 
 
 def arguments(parser):
@@ -27,6 +29,7 @@ def arguments(parser):
     parser.add_argument("--config", choices=["minilm", "base"], default="minilm", help="the model")
     parser.add_argument("--folder", metavar="DIR", type=Path, required=True, help="of the trained models, which are made there first")
     parser.add_argument("--inputs", metavar="DIR", type=Path, help="with models in place of random ones, and texts.txt")
+    parser.add_argument("--int8", action="store_true", help="products of eight bits")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--warmup", type=int, default=1)
     parser.add_argument("--steps", type=int, default=2)
@@ -58,12 +61,13 @@ class Exported:
         self.texts = texts(options.inputs)
         self.lrvd = options.program.resolve()
         folder = options.folder / options.config
-        self.run, self.onnx, self.sentences = folder / "run", folder / "onnx", folder / "sentences"
+        self.int8, self.run, self.sentences = options.int8, folder / "run", folder / "sentences"
+        self.onnx = folder / ("onnx-int8" if options.int8 else "onnx")
         expected = folder / "expected.json"
         if not expected.is_file():
             folder.mkdir(parents=True, exist_ok=True)
             self.make(options.inputs and options.inputs / options.config, options.config, folder)
-            lines = subprocess.run(self.command(), input="\n".join(self.texts[:COMPARED]) + "\n", stdout=subprocess.PIPE, text=True, check=True).stdout
+            lines = subprocess.run(self.single(), input="\n".join(self.texts[:COMPARED]) + "\n", stdout=subprocess.PIPE, text=True, check=True).stdout
             expected.write_text(json.dumps([json.loads(line)["probs"] for line in lines.splitlines()]))
         self.expected = np.array(json.loads(expected.read_text()))
 
@@ -78,12 +82,16 @@ class Exported:
         options += ["--set", f"evaluation_batch_size={BATCH[config]}"]
         files = ["--train", folder / "train.jsonl", "--validation", folder / "held-out.jsonl", "--out", self.run]
         run(self.lrvd, "train", "--quiet", "--model", base, *options, *files)
-        run(self.lrvd, "export", "--quiet", "--to", "onnx", self.run, "--out", self.onnx)
+        run(self.lrvd, "export", "--quiet", "--to", "onnx", self.run, "--out", folder / "onnx")
+        run(self.lrvd, "export", "--quiet", "--to", "onnx", "--int8", self.run, "--out", folder / "onnx-int8")
         run(self.lrvd, "export", "--quiet", "--to", "sentence-transformers", self.run, "--out", self.sentences)
 
-    def command(self, *words):
-        """`lrvd predict` for texts of standard input."""
-        return [str(self.lrvd), "predict", "--quiet", str(self.run), "--draws", "0", "--format", "jsonl", *words]
+    def single(self):
+        """`lrvd predict` for texts of standard input, in single precision."""
+        return [str(self.lrvd), "predict", "--quiet", str(self.run), "--draws", "0", "--format", "jsonl"]
+
+    def command(self):
+        return [*self.single(), *["--int8"] * self.int8]
 
     def cycled(self, number):
         return list(islice(cycle(self.texts), number))
@@ -93,9 +101,9 @@ class Exported:
         found = np.array(probabilities[:COMPARED], dtype=np.float64)
         wanted = self.expected[:len(found)]
         # Answers that are all alike would agree with anything.
-        assert self.expected.std(0).max() > 10 * TOLERANCE, self.expected.std(0)
+        assert self.expected.std(0).max() > 10 * TOLERANCE[False], self.expected.std(0)
         largest = np.abs(found - wanted).max()
-        assert largest <= TOLERANCE, f"answers differ from those of lrvd by {largest:.1e}"
+        assert largest <= TOLERANCE[self.int8], f"answers differ from those of lrvd by {largest:.1e}"
 
     def onnx_answers(self, threads):
         """A function from texts to probabilities, in the order of the texts: ONNX Runtime, batches of `size` texts of like length."""
@@ -104,7 +112,7 @@ class Exported:
 
         settings = onnxruntime.SessionOptions()
         settings.intra_op_num_threads, settings.inter_op_num_threads = threads, 1
-        session = onnxruntime.InferenceSession(self.onnx / "onnx/model.onnx", settings, providers=["CPUExecutionProvider"])
+        session = onnxruntime.InferenceSession(self.onnx / f"onnx/model{'_quantized' * self.int8}.onnx", settings, providers=["CPUExecutionProvider"])
         tokenizer = AutoTokenizer.from_pretrained(self.onnx)
         names = [one.name for one in session.get_inputs()]
 

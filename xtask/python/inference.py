@@ -5,7 +5,8 @@
 A step answers the texts of a window of `lrvd predict`, which are 32 batches, in batches of like length: `lrvd` by `lrvd predict`, which
 reads lines and prints JSON; `onnxruntime` on the file of `lrvd export --to onnx`; `sentence-transformers` on the folder of
 `lrvd export --to sentence-transformers`, which is PyTorch. All start from texts, so tokens are a part of the time, and loading is
-not. Every side must give the probabilities of `lrvd predict` to 1e-5. Prints one line of JSON: `seconds` of each step,
+not. `--int8` has both of them multiply in eight bits. Every side must give the probabilities of `lrvd predict` to 1e-5, or .02
+in eight bits. Prints one line of JSON: `seconds` of each step,
 `texts_per_step` and `peak_rss_bytes`.
 """
 

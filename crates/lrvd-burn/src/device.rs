@@ -128,6 +128,11 @@ pub fn open(name: &str) -> Result<Device, Error> {
     Err(Error::Device { device: name.to_owned(), what: format!("is not available: {reason}") })
 }
 
+/// `true` if `device` is the CPU.
+pub fn is_cpu(device: &Device) -> bool {
+    found(CPU).is_some_and(|cpus| cpus.contains(device))
+}
+
 /// The devices of `kind`; `None` if its backend is not compiled in.
 fn found(kind: &str) -> Option<Vec<Device>> {
     match kind {

@@ -9,6 +9,7 @@ use lrvd_bench::adapter::OpenOptions;
 use lrvd_bench::run::MAX_SEED;
 use lrvd_bench::settings::{MAX_DRAWS, Preset};
 use lrvd_burn::device;
+use lrvd_burn::ops::Packing;
 use lrvd_burn::train::DrawPolicy;
 
 use crate::printer::{Format, Printer};
@@ -105,6 +106,13 @@ pub(crate) struct AnswerArguments {
     /// For an adapter of PEFT the default is the model's.
     #[arg(long, value_name = "N", value_parser = count(), allow_negative_numbers = true, help_heading = heading::MODEL)]
     pub(crate) max_length: Option<usize>,
+    /// Multiply the weights of an encoder in 8 bits, on the CPU.
+    ///
+    /// Takes about half the time (docs/results/inference.md). Adapters, heads and attention stay in single precision, and
+    /// temperatures and thresholds those that were fitted; `abstain fit --int8` fits a threshold to such answers.
+    #[cfg(feature = "int8")]
+    #[arg(long, help_heading = heading::MODEL, hide_short_help = true)]
+    int8: bool,
     #[command(flatten)]
     pub(crate) device: DeviceArgument,
     /// Draws of the posterior; 0 uses its mean [default: 0].
@@ -160,7 +168,18 @@ impl DeviceArgument {
 
 impl AnswerArguments {
     pub(crate) fn open(&self) -> OpenOptions {
-        OpenOptions { max_length: self.max_length, ..self.base.clone() }
+        let &Self { max_length, .. } = self;
+        OpenOptions { max_length, packing: self.packing(), ..self.base.clone() }
+    }
+
+    #[cfg(feature = "int8")]
+    fn packing(&self) -> Option<Packing> {
+        self.int8.then_some(Packing::Integer)
+    }
+
+    #[cfg(not(feature = "int8"))]
+    fn packing(&self) -> Option<Packing> {
+        None
     }
 
     /// Policy of draws, not yet validated (`docs/guides/predict-with-draws.md`).

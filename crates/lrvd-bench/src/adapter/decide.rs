@@ -312,7 +312,7 @@ mod tests {
 
     /// The language model of the repository without an adapter.
     fn untrained(readout: Readout) -> SavedClassifier {
-        let base = Base::open(&format!("{}/assets/stories260K", env!("CARGO_MANIFEST_DIR")));
+        let base = Base::open(&format!("{}/assets/stories260K", env!("CARGO_MANIFEST_DIR")), None);
         SavedClassifier::untrained(&base.unwrap(), readout, &Device::flex()).unwrap()
     }
 

@@ -8,6 +8,7 @@ use anyhow::{Context as _, anyhow, bail};
 use burn::tensor::Device;
 use lrvd_burn::files::{AtomicDir, first_file, is_dir, is_file, is_there, write_atomic};
 use lrvd_burn::model::{NamedModule, ranks};
+use lrvd_burn::ops::Packing;
 use lrvd_burn::peft::{
     AdaLoraConfig, Cap, CapReport, ExportLayout, ExportSummary, POSTERIOR_FILE, PeftAdapter,
     PeftConfig, PeftPosterior, PosteriorRun, TargetModules, WEIGHTS_FILE, peft_from_model,
@@ -58,6 +59,9 @@ pub struct OpenOptions {
     /// Longest input in tokens, in place of that of the training.
     #[cfg_attr(feature = "cli", arg(skip))]
     pub max_length: Option<usize>,
+    /// Form in which the products of an encoder read its weights.
+    #[cfg_attr(feature = "cli", arg(skip))]
+    pub packing: Option<Packing>,
 }
 
 impl OpenOptions {
@@ -105,8 +109,9 @@ pub struct Base(pub(super) Arc<Backbone>);
 
 impl Base {
     /// A folder, a GGUF file or a repository of the Hub; its weights are loaded with the first adapter.
-    pub fn open(model: &str) -> Result<Self> {
-        Ok(Self(Arc::new(Backbone::open(locate_model(model)?)?.shared())))
+    pub fn open(model: &str, packing: Option<Packing>) -> Result<Self> {
+        let backbone = Backbone::open(locate_model(model)?)?;
+        Ok(Self(Arc::new(backbone.packed(packing)?.shared())))
     }
 }
 
@@ -360,18 +365,19 @@ impl Adapter {
 /// The base model that the options name, else the one that `folder` names, which may have been made on another machine.
 fn base_of(options: &OpenOptions, folder: &Path, named: Option<String>) -> Result<Backbone> {
     if let Some(name) = options.base_model()? {
-        return Backbone::open(locate_model(&name)?);
+        return Backbone::open(locate_model(&name)?)?.packed(options.packing);
     }
     let folder = folder.display();
     let name = named.ok_or_else(|| {
         anyhow!("`{folder}` does not name its base model; pass `--model DIR|GGUF|HUB-ID`")
     })?;
-    locate_model(&name).and_then(Backbone::open).with_context(|| {
+    let backbone = locate_model(&name).and_then(Backbone::open).with_context(|| {
         format!(
             "`{folder}` names its base model `{name}`, which cannot be opened here: `--model DIR|GGUF|HUB-ID` gives its new \
              place"
         )
-    })
+    })?;
+    backbone.packed(options.packing)
 }
 
 /// The model at the checkpoint that is `named`, or at the newest one, its folder, and the warning that the run is not finished.

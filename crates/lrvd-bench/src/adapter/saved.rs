@@ -249,6 +249,11 @@ impl SavedClassifier {
         if temperatures.by_draws.is_empty() && intervals.by_draws.is_empty() {
             saved.warnings.extend(temperatures.describe().or(intervals.describe()));
         }
+        #[cfg(feature = "int8")]
+        if adapter.options.packing == Some(lrvd_burn::ops::Packing::Integer) {
+            let note = "`--int8`: temperatures and thresholds were fitted to answers in single precision, unless with `--int8`, too";
+            saved.warnings.push(note.to_owned());
+        }
         let stated = adapter.files.description.as_ref();
         let (stated, most) =
             (stated.map_or(0, |info| info.run.max_length), saved.info.run.max_length);
@@ -639,7 +644,7 @@ mod tests {
     }
 
     fn base(name: &str) -> Base {
-        Base::open(&format!("{}/assets/{name}", env!("CARGO_MANIFEST_DIR"))).unwrap()
+        Base::open(&format!("{}/assets/{name}", env!("CARGO_MANIFEST_DIR")), None).unwrap()
     }
 
     fn adapter(base: &Base, name: &str) -> Result<Adapter> {

@@ -8,6 +8,8 @@ use anyhow::{anyhow, bail};
 use burn::tensor::{DType, Device};
 use lrvd_burn::adapter::BaseBits;
 use lrvd_burn::files::{HostTensor, WeightStore, is_dir, is_file};
+use lrvd_burn::model::packed;
+use lrvd_burn::ops::Packing;
 use lrvd_core::noise::NoiseKey;
 use lrvd_models::deberta::{DebertaClassifier, DebertaConfig, Pooling, ProblemType};
 use lrvd_models::llama::gguf::GgufModel;
@@ -62,6 +64,8 @@ pub(crate) struct Backbone {
     has_head: bool,
     /// Of a base that several adapters share: its weights, once the first of them is loaded.
     shared: Option<Mutex<Option<Held>>>,
+    /// Form in which the products of an encoder read its weights.
+    packing: Option<Packing>,
 }
 
 /// A model without adapters, and how its weights are held.
@@ -90,7 +94,8 @@ impl Backbone {
         }
         let [_, classifier] = architecture.head();
         let has_head = store.contains(&format!("{classifier}.weight"));
-        Ok(Self { location, architecture, tokenizer, hashes, files, has_head, shared: None })
+        let (shared, packing) = (None, None);
+        Ok(Self { location, architecture, tokenizer, hashes, files, has_head, shared, packing })
     }
 
     /// Parts of the base that a training with `config` does not use, one sentence each.
@@ -195,6 +200,36 @@ impl Backbone {
     }
 
     /// This source for several adapters: the models that are loaded from it share the memory of its weights.
+    /// The same, with an encoder whose products read its weights in the form of `packing`.
+    pub(crate) fn packed(self, packing: Option<Packing>) -> Result<Self> {
+        #[cfg(feature = "int8")]
+        if packing == Some(Packing::Integer)
+            && let Architecture::Llama(_) = self.architecture
+        {
+            return Err(self.unfit("`--int8`", "is for encoders, and this is a language model"));
+        }
+        Ok(Self { packing, ..self })
+    }
+
+    /// `model`, an encoder, in the form that was asked for.
+    fn pack(
+        &self,
+        model: DebertaClassifier,
+        device: &Device,
+        precision: Precision,
+    ) -> Result<DebertaClassifier> {
+        match self.packing {
+            #[cfg(feature = "int8")]
+            Some(Packing::Integer)
+                if !lrvd_burn::device::is_cpu(device) || precision != DType::F32.into() =>
+            {
+                Err(self.unfit("`--int8`", "is for an encoder in single precision on the CPU"))
+            }
+            Some(packing) => Ok(packed(&model, packing)),
+            None => Ok(model),
+        }
+    }
+
     pub(crate) fn shared(self) -> Self {
         Self { shared: Some(Mutex::default()), ..self }
     }
@@ -465,7 +500,12 @@ pub(crate) fn load_model(
                 Some(AutoModel::Deberta(held)) => {
                     held.with_head(&store, &config, seed, device, precision)?
                 }
-                _ => DebertaClassifier::from_pretrained(&store, &config, seed, device, precision)?,
+                _ => {
+                    let (model, report) = DebertaClassifier::from_pretrained(
+                        &store, &config, seed, device, precision,
+                    )?;
+                    (backbone.pack(model, device, precision)?, report)
+                }
             };
             (AutoModel::Deberta(model), report)
         }

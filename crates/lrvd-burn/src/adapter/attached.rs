@@ -11,6 +11,7 @@ use lrvd_core::noise::module_id;
 use lrvd_core::posterior::VariationalFamily;
 
 use super::kind::{Gaussian, LowRankAdapter};
+use crate::ops::packed::Packed;
 use crate::sampling::Pass;
 
 /// Rank, scale and family at attachment, for files; outlives the adapter when every rank is pruned.
@@ -51,13 +52,20 @@ pub struct Attached {
     pub noise_id: u32,
     /// The pass of `forward` without an explicit one.
     pub(crate) pass: Pass,
+    /// The weight as its product reads it, in a model that only predicts.
+    pub(crate) packed: Option<Arc<Packed>>,
 }
 
 impl Attached {
     /// Nothing yet, on the layer at `path`.
     pub(crate) fn empty(path: &str) -> Self {
         let (noise_id, pass) = (module_id(path), Pass::mean());
-        Self { adapter: None, slot: None, path: path.into(), noise_id, pass }
+        Self { adapter: None, slot: None, path: path.into(), noise_id, pass, packed: None }
+    }
+
+    /// `true` if there is no adapter, and there was none.
+    pub(crate) fn is_bare(&self) -> bool {
+        self.adapter.is_none() && self.slot.is_none()
     }
 
     /// An empty parameter that carries the whole: Burn's visitors and mappers see parameters only.

@@ -1,5 +1,7 @@
 //! A frozen linear layer with an optional adapter.
 
+use std::sync::Arc;
+
 use burn::module::{Module, Param};
 use burn::nn::Linear;
 use burn::tensor::quantization::{QuantScheme, QuantStore, QuantValue, ScaleDtype};
@@ -11,6 +13,8 @@ use super::kind::{Extension, LowRankAdapter};
 use super::op::UpdateOp;
 use super::schema::{Axis, Sizes};
 use crate::error::Error;
+use crate::ops::Packing;
+use crate::ops::packed::Packed;
 use crate::parameters::ParameterValue as _;
 use crate::sampling::Pass;
 
@@ -184,6 +188,19 @@ impl AdaptedLinear {
         outcome?;
         self.place(path, adapter, initial_rank);
         Ok(())
+    }
+
+    /// Has the products of the layer read its weight in the form of `packing`.
+    pub(crate) fn set_packing(&mut self, path: &str, packing: Packing) {
+        let mut attached = self.attached().cloned().unwrap_or_else(|| Attached::empty(path));
+        attached.packed = Some(Arc::new(Packed::new(packing)));
+        set_attached(&mut self.weight, Some(attached));
+    }
+
+    /// The base weight, and the form in which products read it.
+    pub(crate) fn packed(&self) -> (Tensor<2>, Option<Arc<Packed>>) {
+        let packed = self.attached().and_then(|attached| attached.packed.clone());
+        (self.weight.base(), packed)
     }
 
     /// Leaves the slot of an adapter that has no rank left.

@@ -11,7 +11,9 @@ use super::linear::AdaptedLinear;
 use super::noise::{FlippedDraw, LayerNoise, SHARED, TOKENS, each_repeated};
 use super::op::{OpLayer, PreparedUpdate};
 use crate::ops::disentangled_attention::PositionRows;
-use crate::ops::{LowRank, adapted_linear, dropout, moment_matched_linear, quantized_linear};
+use crate::ops::{
+    LowRank, adapted_linear, dropout, moment_matched_linear, packed_linear, quantized_linear,
+};
 use crate::sampling::{Pass, Scheme};
 
 /// The adapter's part of a prepared layer.
@@ -155,20 +157,20 @@ impl PreparedLinear<'_> {
     }
 
     fn with_factors(&self, x: Tensor<3>, low: LowRank, use_index: u32) -> Tensor<3> {
-        let (weight, bias) = (self.layer.weight.base(), self.layer.bias.as_ref().map(Param::val));
+        let (weight, bias) = (self.layer.packed(), self.layer.bias.as_ref().map(Param::val));
         let (Update::Activations { adapter, gaussian, key }, Scheme::MomentMatched(cross)) =
             (&self.update, self.pass.scheme)
         else {
-            return adapted_linear(x, weight, bias, Some(low));
+            return packed_linear(x, weight, bias, Some(low));
         };
         let key = (*key, use_index);
         match gaussian.variances(&adapter.b.val()) {
             Variances::Rank(variance, both) if adapter.rank() > 0 && adapter.scaling != 0.0 => {
                 let noise = adapter.output_noise(key, cross, both);
-                moment_matched_linear(x, weight, bias, low, variance, noise)
+                moment_matched_linear(x, weight.0, bias, low, variance, noise)
             }
             variances => {
-                let mean = adapted_linear(x.clone(), weight, bias, Some(low));
+                let mean = packed_linear(x.clone(), weight, bias, Some(low));
                 adapter.moment_matched(mean, x, variances, cross, key)
             }
         }
@@ -238,13 +240,13 @@ impl PreparedLinear<'_> {
     /// and its result has that of the activations. The graph keeps a handle of the weight and no
     /// widened copy of it.
     fn base(&self, x: Tensor<3>) -> Tensor<3> {
-        let (dtype, weight) = (x.dtype(), self.layer.weight.base());
+        let (dtype, (weight, packed)) = (x.dtype(), self.layer.packed());
         let bias = self.layer.bias.as_ref().map(Param::val);
         if matches!(weight.dtype(), DType::QFloat(_)) {
             return quantized_linear(x, weight, bias);
         }
         let x = x.cast(weight.dtype());
-        adapted_linear(x, weight, bias, None).cast(dtype)
+        packed_linear(x, (weight, packed), bias, None).cast(dtype)
     }
 
     /// The update is computed in the type of the adapter, and has that of the activations.

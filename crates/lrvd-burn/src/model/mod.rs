@@ -20,7 +20,7 @@ use crate::adapter::{
     AdaptedLinear, AdapterConfig, Attached, Extension, LowRankAdapter, OpExtension, Prior, UpdateOp,
 };
 use crate::error::Error;
-use crate::ops::recompute;
+use crate::ops::{Packing, recompute};
 use crate::parameters::Group;
 use crate::sampling::Pass;
 use crate::selection::Selection;
@@ -88,7 +88,7 @@ pub(crate) fn check_distinct<'a>(paths: impl IntoIterator<Item = &'a str>) -> Re
 
 /// Rank of every layer that was given an adapter, in order; pruned ones count 0.
 pub fn ranks(model: &impl NamedModule) -> Vec<(String, usize)> {
-    let given = |attached: &Attached| attached.slot.is_some() || attached.adapter.is_some();
+    let given = |attached: &Attached| !attached.is_bare();
     let rank = |attached: Attached| {
         let rank = attached.adapter.as_ref().map_or(0, LowRankAdapter::rank);
         (attached.path.to_string(), rank)
@@ -184,6 +184,21 @@ pub(crate) fn under_pass<M: Module>(model: &M, pass: Pass) -> M {
         (found.path, found.layer)
     };
     walk::write_layers(model, walk::layers(model).into_iter().map(with_pass).collect())
+}
+
+/// `model` with the weights of its [`AdaptedLinear`]s also in the form of `packing`, for predictions; a [`burn::nn::Linear`] has
+/// one form.
+///
+/// The forms are made at the first pass, and clones of the model share them. A weight that has changed since is read in its
+/// own form.
+pub fn packed<M: Module>(model: &M, packing: Packing) -> M {
+    let pack = |mut found: LayerRef| {
+        if !found.is_composed {
+            found.layer.set_packing(&found.path, packing);
+        }
+        (found.path, found.layer)
+    };
+    walk::write_layers(model, walk::layers(model).into_iter().map(pack).collect())
 }
 
 /// Number of ensemble members that share a batch, 1 without members: how often a caller repeats its

@@ -352,7 +352,8 @@ pub fn adapters<M: Module>(model: &M) -> Vec<Attached> {
         attached.path = found.path.into();
         Some(attached)
     };
-    layers(model).into_iter().filter_map(attached).collect()
+    let of_adapter = |attached: &Attached| attached.packed.is_none() || !attached.is_bare();
+    layers(model).into_iter().filter_map(attached).filter(of_adapter).collect()
 }
 
 /// Linear layers of `model`.

@@ -1,10 +1,13 @@
 //! A frozen linear layer and its low-rank update.
 
+use std::sync::Arc;
+
 use burn::backend::Dispatch;
 use burn::backend::tensor::FloatTensor;
 use burn::tensor::Tensor;
 
 use super::op::{self, FusedOp, LrvdBackend, Operands};
+use super::packed::Packed;
 use super::value::{Value, as_row};
 
 /// The factors of an update and what multiplies their product.
@@ -57,7 +60,17 @@ pub fn adapted_linear(
     bias: Option<Tensor<1>>,
     low: Option<LowRank>,
 ) -> Tensor<3> {
-    let op = AdaptedLinear { scale: low.as_ref().map_or(1.0, |low| low.scale) };
+    packed_linear(x, (weight, None), bias, low)
+}
+
+/// As [`adapted_linear()`], with the weight also in the form that its product reads; a form of another weight is left out.
+pub(crate) fn packed_linear(
+    x: Tensor<3>,
+    (weight, packed): (Tensor<2>, Option<Arc<Packed>>),
+    bias: Option<Tensor<1>>,
+    low: Option<LowRank>,
+) -> Tensor<3> {
+    let op = AdaptedLinear { scale: low.as_ref().map_or(1.0, |low| low.scale), packed };
     op::fused(op, operands(x, weight, bias, low))
 }
 
@@ -93,6 +106,7 @@ pub(super) fn operands(
 #[derive(Clone, Debug)]
 pub(super) struct AdaptedLinear {
     pub(super) scale: f64,
+    pub(super) packed: Option<Arc<Packed>>,
 }
 
 impl FusedOp for AdaptedLinear {
@@ -139,6 +153,7 @@ pub(super) mod cpu {
     use super::AdaptedLinear;
     use crate::ops::cpu::prelude::*;
     use crate::ops::op::FusedOp;
+    use crate::ops::packed::cpu::Kind;
 
     /// `x·W + bias + scale · x·A·B` with the matrices or their transposes.
     struct Layer<'a> {
@@ -147,6 +162,8 @@ pub(super) mod cpu {
         rows: usize,
         /// The dense matrix; without it only the product with the first factor is computed.
         weight: Option<&'a FlexTensor>,
+        /// The dense matrix as a product reads it, if that was made before.
+        packed: Option<&'a Kind>,
         transposed: bool,
         bias: Option<&'a [f32]>,
         /// Both factors of each group of rows.
@@ -165,6 +182,13 @@ pub(super) mod cpu {
             }
             let (depth, scale) = (x.len() / rows, self.scale as f32);
             let factors = self.factors.as_ref();
+            #[cfg(feature = "int8")]
+            if let Some(Kind::Integer(weight)) = self.packed {
+                weight.product(x, rows, bias, out);
+                return factors.into_iter().for_each(|factors| {
+                    add_update((x, rows), factors, scale, (&mut *out, &mut *hidden));
+                });
+            }
             let weight = self.weight.map(Weight::new);
             if rows <= THIN {
                 let base = weight.as_ref().map(|weight| weight.dense(transposed));
@@ -180,11 +204,17 @@ pub(super) mod cpu {
             let product = Product { x, base: None, bias, low, adds };
             let matrix = weight.as_ref().map(|weight| weight.matrix(transposed));
             let one_group = low.is_none_or(|low| low.down.len() == 1);
-            match matrix {
-                Some(matrix) if rows <= FEW && one_group && matrix.strides[1] == 1 => {
-                    product.run_in_strips(matrix, out, hidden);
+            match (self.packed, matrix) {
+                (Some(Kind::Panels(base)), _) if rows <= FEW && one_group => {
+                    product.run_in_strips(Dense::Panels(base), out, hidden);
                 }
-                _ => {
+                (Some(Kind::Panels(base)), _) => {
+                    Product { base: Some(base), ..product }.run(out, hidden);
+                }
+                (_, Some(matrix)) if rows <= FEW && one_group && matrix.strides[1] == 1 => {
+                    product.run_in_strips(Dense::Rows(matrix), out, hidden);
+                }
+                (_, matrix) => {
                     let base = matrix.map(pack_wide);
                     Product { base: base.as_ref(), ..product }.run(out, hidden);
                 }
@@ -200,9 +230,34 @@ pub(super) mod cpu {
         (0..groups).map(|i| Matrix::new(&values[i * size..][..size], rows, columns)).collect()
     }
 
+    /// Adds `scale · x·A·B` to `out` and writes `scale · x·A`.
+    #[cfg(feature = "int8")]
+    fn add_update(
+        (x, rows): (&[f32], usize),
+        [down, up]: &[Vec<Matrix<'_>>; 2],
+        scale: f32,
+        (out, hidden): (&mut [f32], &mut [f32]),
+    ) {
+        let (depth, per_group) = (x.len() / rows, rows / down.len());
+        let (rank, columns) = (down[0].columns, up[0].columns);
+        let packed: Vec<_> = down.iter().map(|&down| Panels::pack(down, lanes())).collect();
+        let low = Some(Low { down: &packed, up: &[], scale });
+        let x = Matrix::new(x, rows, depth);
+        Product { x, base: None, bias: None, low, adds: false }.run(&mut [], hidden);
+        let parts = out.chunks_exact_mut((per_group * columns).max(1));
+        for ((up, hidden), out) in
+            up.iter().zip(hidden.chunks_exact((per_group * rank).max(1))).zip(parts)
+        {
+            let hidden = Matrix::new(hidden, per_group, rank);
+            Product::plain(hidden, &pack_wide(*up)).added().run(out, &mut []);
+        }
+    }
+
     pub(crate) fn forward(op: &AdaptedLinear, x: Operands<Flex>, save: bool) -> Fused<Flex> {
         let mut saved = x.keep(save, &[0, 1, 3, 4]);
-        let (out, hidden) = layer(x, op.scale);
+        let weight = x.tensors[1].clone().expect("a weight in every call");
+        let packed = op.packed.as_ref().and_then(|packed| packed.of(&weight));
+        let (out, hidden) = packed_layer(x, op.scale, packed);
         if save {
             saved.tensors.push(hidden);
         }
@@ -257,6 +312,15 @@ pub(super) mod cpu {
 
     /// The output and, with factors, `s` as `[groups, rows, rank]`.
     pub(in crate::ops) fn layer(x: Operands<Flex>, scale: f64) -> (FlexTensor, Option<FlexTensor>) {
+        packed_layer(x, scale, None)
+    }
+
+    /// As [`layer`], with the weight as its product reads it.
+    fn packed_layer(
+        x: Operands<Flex>,
+        scale: f64,
+        packed: Option<&Kind>,
+    ) -> (FlexTensor, Option<FlexTensor>) {
         let ([x, weight], [bias, a, b]) = x.parts();
         let (x, bias) = (contiguous(x), bias.map(contiguous));
         let [n, tokens, _] = x.shape().dims();
@@ -269,6 +333,7 @@ pub(super) mod cpu {
             x: slice(&x),
             rows,
             weight: Some(&weight),
+            packed,
             transposed: false,
             bias: bias.as_ref().map(slice),
             factors: factors.as_ref().map(|factors| factors.each_ref().map(matrices)),
@@ -291,6 +356,7 @@ pub(super) mod cpu {
             x: slice(&grad),
             rows: n * tokens,
             weight: Some(weight),
+            packed: None,
             transposed: true,
             bias: None,
             factors: None,
@@ -346,6 +412,7 @@ pub(super) mod cpu {
                 x: g,
                 rows,
                 weight: needs_grad[0].then_some(&weight),
+                packed: None,
                 transposed: true,
                 bias: None,
                 factors: factors.as_ref().map(|factors| factors.each_ref().map(transposes)),

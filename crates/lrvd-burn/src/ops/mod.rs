@@ -27,6 +27,7 @@ mod cpu;
 #[cfg(feature = "cube")]
 mod cube;
 mod op;
+pub(crate) mod packed;
 mod quantized_linear;
 mod recompute;
 mod value;
@@ -48,6 +49,7 @@ mod standard_normal;
 mod window;
 
 pub(crate) use adamw::{AdamWUpdate, moving_average};
+pub(crate) use adapted_linear::packed_linear;
 pub use adapted_linear::{LowRank, adapted_linear};
 pub use attention::attention;
 pub use disentangled_attention::disentangled_attention;
@@ -59,6 +61,7 @@ pub use kl_log_uniform::kl_log_uniform;
 pub use moment_matched::{OutputNoise, moment_matched_linear};
 pub use norm::{layer_norm, rms_norm};
 pub use op::by_definition;
+pub use packed::Packing;
 pub(crate) use quantized_linear::quantized_linear;
 pub use rank_two_noise::{Noise, add_gaussian_noise, add_rank_two_noise};
 pub(crate) use recompute::recompute;

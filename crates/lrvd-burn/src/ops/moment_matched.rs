@@ -106,7 +106,7 @@ impl FusedOp for MomentMatched {
         let ([x, weight, a, b, variance], [bias]) = operands.parts();
         let [down, up] = [a.clone(), b.clone()].map(Some);
         let layer = Operands::some([Some(x.clone()), Some(weight), bias, down, up]);
-        let mean = B::fused(AdaptedLinear { scale: self.0.noise.scale }, layer);
+        let mean = B::fused(AdaptedLinear { scale: self.0.noise.scale, packed: None }, layer);
         let s = || Value::<B>(x.clone()).matmul(Value(a)).0;
         let moments = self.moments::<B>([x.clone(), b, variance], s, 1.0);
         self.add_noise::<B>(mean, moments)

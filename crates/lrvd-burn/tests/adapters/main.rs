@@ -8,6 +8,7 @@ mod divergence;
 mod files;
 mod layers;
 mod optimizer;
+mod packing;
 mod passes;
 mod prune;
 mod pytorch;

@@ -171,7 +171,7 @@ pub(super) fn base_alone(
     if answers.policy().needs_draws().is_some() {
         bail!("`--cascade` and `--antithetic`: a model without an adapter has no draws");
     }
-    Base::open(&dir.display().to_string()).map(Some)
+    Base::open(&dir.display().to_string(), answers.open().packing).map(Some)
 }
 
 pub(super) fn untrained(

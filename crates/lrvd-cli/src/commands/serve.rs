@@ -10,8 +10,9 @@ use burn::tensor::Device;
 use clap::Args;
 use lrvd_bench::Result;
 use lrvd_bench::adapter::{
-    AbstainBy, Abstaining, Adapter, Base, SavedClassifier, SavedLanguageModel,
+    AbstainBy, Abstaining, Adapter, Base, OpenOptions, SavedClassifier, SavedLanguageModel,
 };
+use lrvd_burn::ops::Packing;
 use lrvd_burn::train::DrawPolicy;
 use serde_json::json;
 
@@ -224,7 +225,7 @@ pub(super) fn run(arguments: ServeArguments, printer: Printer) -> Outcome {
             (base, vec![(run_name(&dir), model)])
         }
         (None, Some(shared)) => {
-            let base = Base::open(&shared)?;
+            let base = Base::open(&shared, loader.options().packing)?;
             let load = |(name, dir): (String, PathBuf)| {
                 let model = loader.load(&base, &dir);
                 let model = model.with_context(|| format!("adapter `{name}`"))?;
@@ -263,7 +264,7 @@ impl Loader {
             let model = self.classifier(model)?;
             return Ok((base, model));
         }
-        let adapter = Adapter::open(dir, &self.answers.open(), &self.device)?;
+        let adapter = Adapter::open(dir, &self.options(), &self.device)?;
         let base = adapter.base_to_share()?;
         let model = self.model(&adapter.on(&base))?;
         Ok((base, model))
@@ -271,7 +272,13 @@ impl Loader {
 
     /// One of several adapters on `base`.
     fn load(&self, base: &Base, dir: &Path) -> Result<Model> {
-        self.model(&Adapter::open_on(base, dir, &self.answers.open())?)
+        self.model(&Adapter::open_on(base, dir, &self.options())?)
+    }
+
+    /// A server packs the weights once: it gets few rows at a time.
+    fn options(&self) -> OpenOptions {
+        let options = self.answers.open();
+        OpenOptions { packing: options.packing.or(Some(Packing::Panels)), ..options }
     }
 
     fn model(&self, adapter: &Adapter) -> Result<Model> {

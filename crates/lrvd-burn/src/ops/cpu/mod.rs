@@ -8,6 +8,8 @@
 #![expect(clippy::inline_always, reason = "loops vectorise only with the functions inside")]
 
 mod heads;
+#[cfg(feature = "int8")]
+mod integers;
 mod panels;
 mod product;
 mod skinny;
@@ -28,11 +30,13 @@ pub(crate) mod prelude {
     pub(crate) use burn_flex::FlexTensor;
 
     pub(crate) use super::heads::{Heads, softmax_gradient_rows, softmax_rows};
+    #[cfg(feature = "int8")]
+    pub(crate) use super::integers::Integers;
     pub(crate) use super::panels::{Matrix, Panels, lanes};
     pub(crate) use super::product::{Low, Product, pack_wide, panel_width, product};
     pub(crate) use super::skinny::transposed_product;
     pub(crate) use super::special::{exp, ln, ln_1p, normal};
-    pub(crate) use super::strips::FEW;
+    pub(crate) use super::strips::{Dense, FEW};
     pub(crate) use super::thin::{THIN, ThinLow, ThinProduct, Weight};
     pub(crate) use super::{
         TASK, contiguous, fill_normal, in_place, rows_per_task, run, slice, slice_mut, sum,

@@ -195,7 +195,10 @@ impl Rows<'_> {
             return;
         }
         let tiles = rows.div_ceil(MR);
-        let mut packed = vec![[0.0f32; MR]; tiles * DEPTH.min(depth)];
+        // Packed for one panel, rows would be read once more than the product reads them.
+        let in_place = base.is_none() && rank <= S::F32_LANES && x.strides[1] == 1;
+        let packs = if in_place { 0 } else { tiles * DEPTH.min(depth) };
+        let mut packed = vec![[0.0f32; MR]; packs];
         let mut packed_hidden = vec![[0.0f32; MR]; tiles * rank];
         for first in (0..depth).step_by(DEPTH) {
             let deep = DEPTH.min(depth - first);
@@ -210,7 +213,14 @@ impl Rows<'_> {
                     let (factor, _) = S::as_simd_f32s(down.block(panel, first, deep));
                     let columns = panel * down.width..rank.min((panel + 1) * down.width);
                     for tile in 0..tiles {
-                        let sums = accumulate::<S, MR, 1>(simd, zeros(simd), tile_of(tile), factor);
+                        let sums = if in_place {
+                            let row =
+                                |i: usize| (tile * MR + i).min(rows - 1) * x.strides[0] + first;
+                            let lines = std::array::from_fn(|i| &x.values[row(i)..][..deep]);
+                            accumulate_lines::<S, MR>(simd, lines, factor)
+                        } else {
+                            accumulate::<S, MR, 1>(simd, zeros(simd), tile_of(tile), factor)
+                        };
                         let hidden = &mut packed_hidden[tile * rank..][..rank][columns.clone()];
                         add_columns::<S, MR>(sums, hidden);
                     }
@@ -299,6 +309,23 @@ pub(super) fn accumulate<S: Simd, const MR: usize, const NV: usize>(
             for v in 0..NV {
                 sums[i][v] = simd.mul_add_f32s(factor, vectors[v], sums[i][v]);
             }
+        }
+    }
+    sums
+}
+
+/// `Σ_p x[i][p] · panel[p]`.
+#[inline(always)]
+fn accumulate_lines<S: Simd, const MR: usize>(
+    simd: S,
+    x: [&[f32]; MR],
+    panel: &[S::f32s],
+) -> [[S::f32s; 1]; MR] {
+    let (mut sums, x) = (zeros::<S, MR, 1>(simd), x.map(|line| &line[..panel.len()]));
+    for (p, &vector) in panel.iter().enumerate() {
+        for i in 0..MR {
+            let factor = simd.splat_f32s(x[i][p]);
+            sums[i][0] = simd.mul_add_f32s(factor, vector, sums[i][0]);
         }
     }
     sums

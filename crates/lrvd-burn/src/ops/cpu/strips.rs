@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use pulp::{Arch, Simd};
 
-use super::panels::Matrix;
+use super::panels::{Matrix, Panels};
 use super::product::{
     DEPTH, InTiles, Product, REST, SMALL, Start, Tiled, accumulate, pack, panel_width, store, zeros,
 };
@@ -18,10 +18,23 @@ use super::run;
 /// Rows that a product in strips has at most.
 pub(crate) const FEW: usize = 128;
 
+/// The dense matrix of a product in strips.
+#[derive(Clone, Copy)]
+pub(crate) enum Dense<'a> {
+    /// Row-major; a strip packs its part.
+    Rows(Matrix<'a>),
+    /// In panels of [`panel_width`].
+    Panels(&'a Panels),
+}
+
 impl Product<'_> {
-    /// As [`run`](Self::run) with the row-major matrix `base` in place of packed panels, for rows in one group.
-    pub(crate) fn run_in_strips(self, base: Matrix<'_>, out: &mut [f32], hidden: &mut [f32]) {
-        let (rows, depth, columns) = (self.x.rows, self.x.columns, base.columns);
+    /// As [`run`](Self::run) with the matrix `base`, for rows in one group.
+    pub(crate) fn run_in_strips(self, base: Dense<'_>, out: &mut [f32], hidden: &mut [f32]) {
+        let columns = match base {
+            Dense::Rows(matrix) => matrix.columns,
+            Dense::Panels(panels) => panels.columns,
+        };
+        let (rows, depth) = (self.x.rows, self.x.columns);
         if rows == 0 || columns == 0 {
             return;
         }
@@ -49,7 +62,8 @@ impl Product<'_> {
         let hidden = arch.dispatch(InTiles(Pack(hidden)));
         run(strips, |(panels, out)| {
             let (x, hidden) = (&x, &hidden);
-            arch.dispatch(InTiles(Strip { product: self, base, x, hidden, panels, out }));
+            let product = self;
+            arch.dispatch(InTiles(Strip { product, base, columns, x, hidden, panels, out }));
         });
     }
 }
@@ -88,7 +102,9 @@ fn tiles<const MR: usize>(x: Matrix<'_>) -> Vec<f32> {
 /// Some panels of the columns, and their part of every row of the output.
 struct Strip<'a, 'o> {
     product: Product<'a>,
-    base: Matrix<'a>,
+    base: Dense<'a>,
+    /// Columns of the matrix.
+    columns: usize,
     x: &'a Tiles,
     hidden: &'a Tiles,
     panels: Range<usize>,
@@ -110,32 +126,40 @@ impl Tiled for Strip<'_, '_> {
     #[inline(always)]
     fn run<S: Simd, const MR: usize, const NV: usize>(self, simd: S) {
         let Self { product: Product { x, bias, low, adds, .. }, base, panels, mut out, .. } = self;
+        let all = self.columns;
         let (depth, width) = (x.columns, NV * S::F32_LANES);
         let origin = panels.start * width;
         let (whole, rest) = out.split_at_mut(x.rows / MR * MR);
         let block = DEPTH.min(depth) * width;
-        let mut values = vec![0.0; panels.len() * block];
+        let packs = if let Dense::Rows(_) = base { panels.len() * block } else { 0 };
+        let mut values = vec![0.0; packs];
         for first in (0..depth).step_by(DEPTH) {
             let deep = DEPTH.min(depth - first);
-            // Row by row, so that memory is read in its order.
-            for p in 0..deep {
-                let line = &base.values[(first + p) * base.strides[0]..][..base.columns];
-                for (panel, values) in panels.clone().zip(values.chunks_exact_mut(block)) {
-                    let out = &mut values[p * width..][..width];
-                    let source = &line[panel * width..];
-                    // A whole line has a length that is known.
-                    if source.len() >= width {
-                        out.copy_from_slice(&source[..width]);
-                    } else {
-                        out[..source.len()].copy_from_slice(source);
+            if let Dense::Rows(base) = base {
+                // Row by row, so that memory is read in its order.
+                for p in 0..deep {
+                    let line = &base.values[(first + p) * base.strides[0]..][..all];
+                    for (panel, values) in panels.clone().zip(values.chunks_exact_mut(block)) {
+                        let out = &mut values[p * width..][..width];
+                        let source = &line[panel * width..];
+                        // A whole line has a length that is known.
+                        if source.len() >= width {
+                            out.copy_from_slice(&source[..width]);
+                        } else {
+                            out[..source.len()].copy_from_slice(source);
+                        }
                     }
                 }
             }
             let low = low.filter(|_| first + deep == depth);
-            for (panel, values) in panels.clone().zip(values.chunks_exact(block)) {
+            for panel in panels.clone() {
                 let from = panel * width - origin;
-                let columns = from..from + width.min(base.columns - panel * width);
-                let (dense, _) = S::as_simd_f32s(&values[..deep * width]);
+                let columns = from..from + width.min(all - panel * width);
+                let dense = match base {
+                    Dense::Rows(_) => &values[(panel - panels.start) * block..][..deep * width],
+                    Dense::Panels(base) => base.block(panel, first, deep),
+                };
+                let (dense, _) = S::as_simd_f32s(dense);
                 let start = Start::new(bias.map(|bias| &bias[origin..]), first > 0 || adds);
                 let up = low.map(|low| {
                     let rank = low.up[0].depth();
