@@ -6,7 +6,7 @@
 itself in ONNX Runtime, on the file of `lrvd export --to onnx`; `fastapi-batched` answers the requests that wait, 8 at most, in one
 run of the model. All have the same route, body and number of threads. The client is the program `load` of lrvd-perf, on the same
 cores, with as many connections that stay open as `--clients`: each sends its next request, one text of 3 to 33 words, when it
-has the answer to the last one. The answers must be those of `lrvd predict` to 1e-5. Prints one line of JSON: `seconds` for a request in
+has the answer to the last one. The answers must be those of `lrvd predict` to 1e-5, with `--int8` to .02. Prints one line of JSON: `seconds` for a request in
 each step, median and 95th percentile of its latency in ms in the last step, and `peak_rss_bytes` of the server.
 """
 
@@ -101,7 +101,7 @@ def server(exported, options):
     environment = {**os.environ, "RAYON_NUM_THREADS": str(options.threads)}
     port = free_port()
     if options.side == "lrvd":
-        words = [exported.lrvd, "serve", "--quiet", exported.run, "--draws", 0, "--address", f"127.0.0.1:{port}"]
+        words = [exported.lrvd, "serve", "--quiet", exported.run, "--draws", 0, "--address", f"127.0.0.1:{port}", *["--int8"] * options.int8]
     else:
         words = [sys.executable, *sys.argv, "--port", port]
     url = f"http://127.0.0.1:{port}"
