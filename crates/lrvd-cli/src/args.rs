@@ -108,7 +108,7 @@ pub(crate) struct AnswerArguments {
     pub(crate) max_length: Option<usize>,
     /// Multiply the weights of an encoder in 8 bits, on the CPU.
     ///
-    /// Takes about half the time (docs/results/inference.md). Adapters, heads and attention stay in single precision, and
+    /// Takes .4 to .6 of the time of texts in batches (docs/results/inference.md). Adapters, heads and attention stay in single precision, and
     /// temperatures and thresholds those that were fitted; `abstain fit --int8` fits a threshold to such answers.
     #[cfg(feature = "int8")]
     #[arg(long, help_heading = heading::MODEL, hide_short_help = true)]
