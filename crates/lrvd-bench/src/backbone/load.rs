@@ -7,6 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use anyhow::{anyhow, bail};
 use burn::tensor::{DType, Device};
 use lrvd_burn::adapter::BaseBits;
+use lrvd_burn::device::is_cpu;
 use lrvd_burn::files::{HostTensor, WeightStore, is_dir, is_file};
 use lrvd_burn::model::packed;
 use lrvd_burn::ops::Packing;
@@ -199,7 +200,6 @@ impl Backbone {
         }
     }
 
-    /// This source for several adapters: the models that are loaded from it share the memory of its weights.
     /// The same, with an encoder whose products read its weights in the form of `packing`.
     pub(crate) fn packed(self, packing: Option<Packing>) -> Result<Self> {
         #[cfg(feature = "int8")]
@@ -218,18 +218,18 @@ impl Backbone {
         device: &Device,
         precision: Precision,
     ) -> Result<DebertaClassifier> {
+        let fits = is_cpu(device) && precision == DType::F32.into();
         match self.packing {
             #[cfg(feature = "int8")]
-            Some(Packing::Integer)
-                if !lrvd_burn::device::is_cpu(device) || precision != DType::F32.into() =>
-            {
+            Some(Packing::Integer) if !fits => {
                 Err(self.unfit("`--int8`", "is for an encoder in single precision on the CPU"))
             }
-            Some(packing) => Ok(packed(&model, packing)),
-            None => Ok(model),
+            Some(packing) if fits => Ok(packed(&model, packing)),
+            _ => Ok(model),
         }
     }
 
+    /// This source for several adapters: the models that are loaded from it share the memory of its weights.
     pub(crate) fn shared(self) -> Self {
         Self { shared: Some(Mutex::default()), ..self }
     }
