@@ -107,7 +107,9 @@ fn products_of_eight_bits_are_those_of_the_formula() {
         // A row of zeros, and rows of one sign.
         x[..depth].fill(0.0);
         for (i, row) in x.chunks_mut(depth).enumerate().skip(1).take(2) {
-            row.iter_mut().for_each(|v| *v = v.abs() * if i == 1 { 3.0 } else { -1.0 });
+            for v in row {
+                *v = v.abs() * if i == 1 { 3.0 } else { -1.0 };
+            }
         }
         let input: Vec<f64> = x.iter().map(|&v| f64::from(v)).collect();
         let input = tensor(&input, [1, count, depth], DType::F32);
