@@ -106,6 +106,7 @@ pub(super) fn operands(
 #[derive(Clone, Debug)]
 pub(super) struct AdaptedLinear {
     pub(super) scale: f64,
+    #[cfg_attr(not(feature = "flex"), expect(dead_code, reason = "read by the form on the CPU"))]
     pub(super) packed: Option<Arc<Packed>>,
 }
 

@@ -54,6 +54,7 @@ pub(crate) enum Derivative<B: Backend, O> {
     /// Gradients of the operands, at least where needed.
     ByHand(Gradient<B, O>),
     /// The form is for passes without a gradient; with one the composite runs, and Burn differentiates it.
+    #[cfg_attr(not(feature = "flex"), expect(dead_code, reason = "forms of the CPU have it"))]
     OfComposite,
 }
 
