@@ -20,7 +20,8 @@ pub enum Packing {
     /// ```
     ///
     /// The sums are exact, so that results are the same on every processor; 63 keeps sums of two products within 16 bits, which
-    /// processors without VNNI need. Adapters, heads and attention stay in single precision.
+    /// processors without VNNI need. Adapters, heads and attention stay in single precision, and so does a pass with the noise
+    /// of [moments](crate::sampling::Scheme::MomentMatched).
     #[cfg(feature = "int8")]
     Integer,
 }
@@ -44,7 +45,11 @@ impl Packed {
     /// The form of `weight`, `[d_input, d_output]`; `None` if it was made of another one.
     #[cfg(feature = "flex")]
     pub(super) fn of(&self, weight: &burn_flex::FlexTensor) -> Option<&cpu::Kind> {
-        let form = self.form.get_or_init(|| cpu::Form::new(self.packing, weight));
+        let form = self.form.get().unwrap_or_else(|| {
+            // Made outside: while it packs, a thread of the pool may begin another pass, which would wait for itself.
+            let made = cpu::Form::new(self.packing, weight);
+            self.form.get_or_init(|| made)
+        });
         form.is_of(weight).then_some(&form.kind)
     }
 }
