@@ -205,7 +205,8 @@ impl AdaptedLinear {
 
     /// Leaves the slot of an adapter that has no rank left.
     pub fn attach_empty(&mut self, path: &str, slot: AdapterSlot) {
-        let attached = Attached { slot: Some(slot), ..Attached::empty(path) };
+        let (_, packed) = self.packed();
+        let attached = Attached { slot: Some(slot), packed, ..Attached::empty(path) };
         set_attached(&mut self.weight, Some(attached));
     }
 

@@ -207,13 +207,13 @@ pub(super) mod cpu {
             let one_group = low.is_none_or(|low| low.down.len() == 1);
             match (self.packed, matrix) {
                 (Some(Kind::Panels(base)), _) if rows <= FEW && one_group => {
-                    product.run_in_strips(Dense::Panels(base), out, hidden);
+                    product.run_in_strips(StripBase::Panels(base), out, hidden);
                 }
                 (Some(Kind::Panels(base)), _) => {
                     Product { base: Some(base), ..product }.run(out, hidden);
                 }
                 (_, Some(matrix)) if rows <= FEW && one_group && matrix.strides[1] == 1 => {
-                    product.run_in_strips(Dense::Rows(matrix), out, hidden);
+                    product.run_in_strips(StripBase::Rows(matrix), out, hidden);
                 }
                 (_, matrix) => {
                     let base = matrix.map(pack_wide);
@@ -256,8 +256,8 @@ pub(super) mod cpu {
 
     pub(crate) fn forward(op: &AdaptedLinear, x: Operands<Flex>, save: bool) -> Fused<Flex> {
         let mut saved = x.keep(save, &[0, 1, 3, 4]);
-        let weight = x.tensors[1].clone().expect("a weight in every call");
-        let packed = op.packed.as_ref().and_then(|packed| packed.of(&weight));
+        let packed = op.packed.as_ref().zip(x.tensors[1].as_ref());
+        let packed = packed.and_then(|(packed, weight)| packed.of(weight));
         let (out, hidden) = packed_layer(x, op.scale, packed);
         if save {
             saved.tensors.push(hidden);

@@ -87,6 +87,18 @@ fn in_eight_bits(x: &[f32], weight: &[f32], bias: &[f32]) -> Vec<f64> {
 
 #[cfg(feature = "int8")]
 #[test]
+fn a_layer_whose_ranks_are_all_cut_keeps_its_form() {
+    let mut layer = wide();
+    let slot = layer.slot().unwrap();
+    layer.detach();
+    let mut cut = packed(&layer, Packing::Integer);
+    let expected = host(cut.forward(rows(2, 5)));
+    cut.attach_empty("net.first", slot);
+    assert!(host(cut.forward(rows(2, 5))) == expected);
+}
+
+#[cfg(feature = "int8")]
+#[test]
 fn products_of_eight_bits_are_those_of_the_formula() {
     let mut layer = wide();
     layer.detach();
@@ -126,7 +138,7 @@ fn products_of_eight_bits_are_those_of_the_formula() {
     broken[depth + 3] = f64::NAN;
     let out = host(integer.forward(tensor(&broken, [1, 2, depth], DType::F32)));
     assert!(out[..columns].iter().all(|v| v.is_finite()), "the row beside it");
-    assert!(out[columns..].iter().all(|v| v.is_nan()), "a row with a number that is none");
+    assert!(out[columns..].iter().all(|v| v.is_nan()), "a row with a NaN");
 }
 
 /// The update is that of single precision, and a row has the same bits alone and among others.

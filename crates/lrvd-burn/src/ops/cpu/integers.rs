@@ -54,7 +54,7 @@ impl Integers {
         Self { values, outputs: Outputs { scales, sums } }
     }
 
-    pub(crate) fn columns(&self) -> usize {
+    fn columns(&self) -> usize {
         self.outputs.scales.len()
     }
 

@@ -36,7 +36,7 @@ pub(crate) mod prelude {
     pub(crate) use super::product::{Low, Product, pack_wide, panel_width, product};
     pub(crate) use super::skinny::transposed_product;
     pub(crate) use super::special::{exp, ln, ln_1p, normal};
-    pub(crate) use super::strips::{Dense, FEW};
+    pub(crate) use super::strips::{FEW, StripBase};
     pub(crate) use super::thin::{THIN, ThinLow, ThinProduct, Weight};
     pub(crate) use super::{
         TASK, contiguous, fill_normal, in_place, rows_per_task, run, slice, slice_mut, sum,

@@ -20,7 +20,7 @@ pub(crate) const FEW: usize = 128;
 
 /// The dense matrix of a product in strips.
 #[derive(Clone, Copy)]
-pub(crate) enum Dense<'a> {
+pub(crate) enum StripBase<'a> {
     /// Row-major; a strip packs its part.
     Rows(Matrix<'a>),
     /// In panels of [`panel_width`].
@@ -29,10 +29,10 @@ pub(crate) enum Dense<'a> {
 
 impl Product<'_> {
     /// As [`run`](Self::run) with the matrix `base`, for rows in one group.
-    pub(crate) fn run_in_strips(self, base: Dense<'_>, out: &mut [f32], hidden: &mut [f32]) {
+    pub(crate) fn run_in_strips(self, base: StripBase<'_>, out: &mut [f32], hidden: &mut [f32]) {
         let columns = match base {
-            Dense::Rows(matrix) => matrix.columns,
-            Dense::Panels(panels) => panels.columns,
+            StripBase::Rows(matrix) => matrix.columns,
+            StripBase::Panels(panels) => panels.columns,
         };
         let (rows, depth) = (self.x.rows, self.x.columns);
         if rows == 0 || columns == 0 {
@@ -102,7 +102,7 @@ fn tiles<const MR: usize>(x: Matrix<'_>) -> Vec<f32> {
 /// Some panels of the columns, and their part of every row of the output.
 struct Strip<'a, 'o> {
     product: Product<'a>,
-    base: Dense<'a>,
+    base: StripBase<'a>,
     /// Columns of the matrix.
     columns: usize,
     x: &'a Tiles,
@@ -131,11 +131,11 @@ impl Tiled for Strip<'_, '_> {
         let origin = panels.start * width;
         let (whole, rest) = out.split_at_mut(x.rows / MR * MR);
         let block = DEPTH.min(depth) * width;
-        let packs = if let Dense::Rows(_) = base { panels.len() * block } else { 0 };
+        let packs = if let StripBase::Rows(_) = base { panels.len() * block } else { 0 };
         let mut values = vec![0.0; packs];
         for first in (0..depth).step_by(DEPTH) {
             let deep = DEPTH.min(depth - first);
-            if let Dense::Rows(base) = base {
+            if let StripBase::Rows(base) = base {
                 // Row by row, so that memory is read in its order.
                 for p in 0..deep {
                     let line = &base.values[(first + p) * base.strides[0]..][..all];
@@ -156,8 +156,8 @@ impl Tiled for Strip<'_, '_> {
                 let from = panel * width - origin;
                 let columns = from..from + width.min(all - panel * width);
                 let dense = match base {
-                    Dense::Rows(_) => &values[(panel - panels.start) * block..][..deep * width],
-                    Dense::Panels(base) => base.block(panel, first, deep),
+                    StripBase::Rows(_) => &values[(panel - panels.start) * block..][..deep * width],
+                    StripBase::Panels(base) => base.block(panel, first, deep),
                 };
                 let (dense, _) = S::as_simd_f32s(dense);
                 let start = Start::new(bias.map(|bias| &bias[origin..]), first > 0 || adds);
